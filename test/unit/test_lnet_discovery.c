@@ -343,6 +343,50 @@ static void test_claim(void **state)
     node_down();
 }
 
+/* A node answers a ping with the NIDs of another that answers. These stay where they are. §3.6 lets
+ * the later data win, but that would let any node have the NIDs of others. */
+static void test_claim_by_reply(void **state)
+{
+    struct lnet_nid bad = N("10.0.0.66@tcp");
+
+    node_up(opts_default());
+    befriend(tcp0, N("10.0.0.71@tcp"));
+    push_from(tcp0, bad, 0x1e);
+    settle();
+    ack_push(sent_last(LNET_MSG_PUT));
+    sent_clear();
+    reply_nids = "10.0.0.66@tcp 10.0.0.71@tcp";
+    ON(0, lnet_discover_now(node->ping, peer_of("10.0.0.66@tcp"), PEER_FORCE_PING);
+       lnet_discover_soon(node->ping));
+    settle();
+    answer_ping(sent_last(LNET_MSG_GET));
+    reply_nids = NULL;
+    assert_int_equal(sent_count(LNET_MSG_GET), 2); /* the other is asked */
+    answer_ping(sent_last(LNET_MSG_GET));
+    assert_int_equal(peer_of("10.0.0.71@tcp")->nnis, 1);
+    assert_ptr_not_equal(peer_of("10.0.0.71@tcp"), peer_of("10.0.0.66@tcp"));
+    node_down();
+}
+
+/* A node lists the NID of one that is not there yet, and fails. When that one comes it is pushed to
+ * at once. */
+static void test_claim_in_advance(void **state)
+{
+    node_up(opts_default());
+    for (unsigned i = 1; i <= 2; i++) {
+        push_list(N("10.0.0.66@tcp"), "10.0.0.66@tcp 10.0.0.71@tcp");
+        assert_int_equal(sent_count(LNET_MSG_PUT), i);
+        pass(31 * SEC);
+    }
+    push_list(N("10.0.0.66@tcp"), "10.0.0.66@tcp 10.0.0.71@tcp");
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    push_from(tcp0, N("10.0.0.71@tcp"), 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 3);
+    ack_push(sent_last(LNET_MSG_PUT));
+    node_down();
+}
+
 /* Only a node itself, or the gateway of its net, says what it is. What another says is ignored, and
  * acknowledged. The peer is that of the source NID, not of the sender. §3.6 push 1, push 2 */
 static void test_push_of_another(void **state)
@@ -698,6 +742,8 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_push_many_nids),
     LNET_TEST(test_push_garbage_of_known),
     LNET_TEST(test_claim),
+    LNET_TEST(test_claim_by_reply),
+    LNET_TEST(test_claim_in_advance),
     LNET_TEST(test_push_of_another),
     LNET_TEST(test_ping_of_new),
     LNET_TEST(test_push_discovery_off),

@@ -63,10 +63,9 @@ static struct flight flights[2 * PEERS];
 static unsigned nflights;
 static bool parked[PEERS];   /* a message waits for the peer's discovery */
 static bool inherits[PEERS]; /* takes over the messages of a peer that is gone */
-static bool pushed[PEERS];   /* heard[] came in a PUSH */
-static bool checks[PEERS];   /* is to be pinged: a PUSH claimed a NID of it, or made the claim */
-static bool failed[NIDS];    /* the last message to the NID did */
-static bool merging_push;
+static bool checks[PEERS];  /* is to be pinged: another claimed a NID of it, or it made the claim */
+static bool checked[PEERS]; /* was so a short time ago, and is not again */
+static bool failed[NIDS];   /* the last message to the NID did */
 static unsigned ngone, nmoved, nfailed, ndone;
 static struct lnet_ping_info info, heard[PEERS];
 
@@ -169,16 +168,25 @@ static bool is_own(void *arg, const struct lnet_nid *nid)
     return false;
 }
 
+static void check(unsigned peer)
+{
+    checks[peer] |= !checked[peer];
+    checked[peer] = true;
+}
+
 static void notify(void *arg, const struct peer_event *e)
 {
     unsigned p = index_of(e->peer);
 
     (void)arg;
     nmoved += e->kind == PEER_NI_MOVED;
-    if (e->kind == PEER_NI_CLAIMED && e->other && e->other->answered)
-        checks[p] = checks[index_of(e->other)] = true;
-    /* A PUSH never takes a NID from a peer that answers. */
-    assert_false(e->kind == PEER_NI_MOVED && merging_push && e->other->answered);
+    if (e->kind == PEER_NI_CLAIMED && e->other && e->other->answered) {
+        check(p);
+        check(index_of(e->other));
+    }
+    /* Discovery takes no NID of a peer that answers for one of which that lists none. */
+    if (e->kind == PEER_NI_MOVED && e->other->answered && !(e->peer->state & PEER_CONFIGURED))
+        assert_ptr_equal(peer_table_find(&table, &e->other->claimed), e->peer);
     if (e->kind != PEER_GONE)
         return;
     ngone++;
@@ -190,7 +198,7 @@ static void notify(void *arg, const struct peer_event *e)
     }
     if (e->other && (parked[p] || inherits[p]))
         inherits[index_of(e->other)] = true;
-    parked[p] = inherits[p] = checks[p] = false;
+    parked[p] = inherits[p] = checks[p] = checked[p] = false;
 }
 
 /* A multi-rail peer is reached at any of its NIDs, those that failed last time after the others. */
@@ -258,9 +266,7 @@ static void act(struct peer *p, enum discover_action action)
         }
         break;
     case DISCOVER_MERGE:
-        merging_push = pushed[i];
-        to = peer_table_merge(&table, p, &heard[i], self.discovery, pushed[i]);
-        merging_push = false;
+        to = peer_table_merge(&table, p, &heard[i], self.discovery);
         if (to != p && p->nnis > 0)
             feed(p, look);
         feed(to, to == p ? look : start);
@@ -318,7 +324,6 @@ static void arrive(unsigned i, bool lossy)
         event.kind = n ? DISCOVER_REPLY_BAD : DISCOVER_PING_ERROR;
     else if (!f.push) {
         assert_true(tell(n, &heard[f.peer]));
-        pushed[f.peer] = false;
         peer_table_hear(&table, p, &heard[f.peer], self.discovery);
         event = (struct discover_event){
             .kind = DISCOVER_REPLY, .to = all_nids[f.nid], .from = LNET_NID_ANY};
@@ -339,7 +344,6 @@ static void node_pushes(const struct node *n)
     if (!p) /* from an unknown NID: ignored */
         return;
     assert_true(tell(n, &heard[index_of(p)]));
-    pushed[index_of(p)] = true;
     kind = discover_push_kind(&heard[index_of(p)]);
     if (kind == DISCOVER_PUSHED)
         peer_table_hear(&table, p, &heard[index_of(p)], self.discovery);
@@ -392,6 +396,7 @@ static void random_step(void)
 {
     unsigned what = any(100);
 
+    memset(checked, 0, sizeof(checked));
     now += any(3);
     each_peer(expire);
     if (what < 40 && nflights > 0)
@@ -515,6 +520,7 @@ static void rest(void)
     settle();
     do {
         for (unsigned nid = 0; nid < NIDS; nid++) {
+            memset(checked, 0, sizeof(checked));
             if (owner(nid))
                 message_to(nid, PEER_FORCE_PING);
             settle();

@@ -121,14 +121,14 @@ static struct peer *learn(struct peer *p, uint32_t features, const char *nids)
 {
     peer_table_answers(&table, p, true);
     peer_table_hear(&table, p, info(features, 2, nids), true);
-    return peer_table_merge(&table, p, info(features, 2, nids), true, false);
+    return peer_table_merge(&table, p, info(features, 2, nids), true);
 }
 
 /* A peer pushes. */
 static struct peer *pushed(struct peer *p, const char *nids)
 {
     peer_table_hear(&table, p, info(MR, 2, nids), true);
-    return peer_table_merge(&table, p, info(MR, 2, nids), true, true);
+    return peer_table_merge(&table, p, info(MR, 2, nids), true);
 }
 
 static int add(const char *primary, const char *n, uint32_t state)
@@ -190,7 +190,7 @@ static void discovery_off_here(void **state)
     (void)state;
     /* §3.6 reply 1, reply 3 */
     peer_table_hear(&table, p, info(MR, 2, "10.0.0.1@tcp 10.0.0.2@tcp"), false);
-    p = peer_table_merge(&table, p, info(MR, 2, "10.0.0.1@tcp 10.0.0.2@tcp"), false, false);
+    p = peer_table_merge(&table, p, info(MR, 2, "10.0.0.1@tcp 10.0.0.2@tcp"), false);
     assert_int_equal(p->state & (PEER_NO_DISCOVERY | PEER_MULTI_RAIL | PEER_MARK_DELETION),
                      PEER_NO_DISCOVERY);
     assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp");
@@ -249,12 +249,12 @@ static void seqno(void **state)
     (void)state;
     /* §3.6 reply 5 */
     peer_table_hear(&table, p, info(MR, 1, "10.0.0.1@tcp"), true);
-    p = peer_table_merge(&table, p, info(MR, 1, "10.0.0.1@tcp"), true, false);
+    p = peer_table_merge(&table, p, info(MR, 1, "10.0.0.1@tcp"), true);
     assert_int_equal(p->seqno, 1);
     assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp");
     /* §3.6 push 6 */
     peer_table_hear(&table, p, info(MR, 1, "10.0.0.1@tcp 10.0.0.3@tcp"), true);
-    p = peer_table_merge(&table, p, info(MR, 1, "10.0.0.1@tcp 10.0.0.3@tcp"), true, false);
+    p = peer_table_merge(&table, p, info(MR, 1, "10.0.0.1@tcp 10.0.0.3@tcp"), true);
     assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.3@tcp");
 }
 
@@ -276,23 +276,26 @@ static void primary_of_other(void **state)
     struct peer *b = get("10.0.0.2@tcp");
 
     (void)state;
-    /* §3.6 merge 1 */
-    assert_ptr_equal(learn(b, MR, "10.0.0.1@tcp 10.0.0.2@tcp"), a);
+    /* Anybody can say so: the owner answers, and is asked. Both list the other's NID. */
+    assert_ptr_equal(learn(b, MR, "10.0.0.1@tcp 10.0.0.2@tcp"), b);
+    assert_ptr_equal(last[PEER_NI_CLAIMED].other, a);
+    assert_ptr_equal(learn(a, MR, "10.0.0.1@tcp 10.0.0.2@tcp"), a);
     assert_string_equal(shown(a), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.2@tcp");
     assert_int_equal(events[PEER_GONE], 1);
     assert_ptr_equal(last[PEER_GONE].peer, b);
     assert_ptr_equal(last[PEER_GONE].other, a);
-    assert_true(a->state & PEER_NIDS_UPTODATE);
     assert_int_equal(table.npeers, 1);
-    /* A peer that never answered itself learns all that the info says. */
+    /* §3.6 merge 1. A peer that never answered itself learns all that the info says. */
     peer_table_del(&table, a);
     a = get("10.0.0.1@tcp");
     assert_ptr_equal(learn(get("10.0.0.2@tcp"), MR, "10.0.0.1@tcp 10.0.0.2@tcp"), a);
+    assert_true(a->state & PEER_NIDS_UPTODATE);
     assert_true(a->state & PEER_MULTI_RAIL);
     assert_int_equal(a->seqno, 2);
     assert_int_equal(table.npeers, 1);
     /* A NID that the node answers on but does not list stays a peer of its own. */
     b = get("10.0.0.3@tcp");
+    peer_table_answers(&table, a, false);
     assert_ptr_equal(learn(b, MR, "10.0.0.1@tcp 10.0.0.2@tcp"), a);
     assert_string_equal(shown(b), "10.0.0.3@tcp: 10.0.0.3@tcp");
 }
@@ -326,6 +329,7 @@ static void primary_locked(void **state)
     assert_int_equal(ni_of("10.0.0.1@tcp")->status, LNET_NI_DOWN);
     assert_ptr_equal(last[PEER_GONE].peer, other);
     /* §12.1 "same NID claimed by two peers", locked */
+    peer_table_answers(&table, p, false);
     other = learn(get("10.0.0.8@tcp"), MR, "10.0.0.8@tcp 10.0.0.1@tcp 10.0.0.3@tcp");
     assert_string_equal(shown(other), "10.0.0.8@tcp: 10.0.0.8@tcp 10.0.0.3@tcp");
     assert_int_equal(events[PEER_NI_CLAIMED], 1);
@@ -348,7 +352,10 @@ static void configured(void **state)
     other = learn(get("10.0.0.8@tcp"), MR, "10.0.0.8@tcp 10.0.0.2@tcp");
     assert_string_equal(shown(other), "10.0.0.8@tcp: 10.0.0.8@tcp");
     assert_ptr_equal(last[PEER_NI_CLAIMED].other, p);
-    /* The data of a NID that lists the configured primary NID goes to the configured peer. */
+    /* The data of a NID that lists the configured primary NID goes to the configured peer if that
+     * does not answer. */
+    assert_ptr_equal(learn(other, MR, "10.0.0.1@tcp 10.0.0.8@tcp"), other);
+    peer_table_answers(&table, p, false);
     assert_ptr_equal(learn(other, MR, "10.0.0.1@tcp 10.0.0.8@tcp"), p);
     assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.2@tcp");
 }
@@ -380,7 +387,7 @@ static void statuses(void **state)
     assert_int_equal(last[PEER_NI_STATUS].ni->status, LNET_NI_DOWN);
     /* A word that is neither is no status. */
     info(MR, 2, "10.0.0.1@tcp")->ni[0].status = 7;
-    peer_table_merge(&table, p, info(MR, 2, "10.0.0.1@tcp"), true, false);
+    peer_table_merge(&table, p, info(MR, 2, "10.0.0.1@tcp"), true);
     assert_int_equal(ni_of("10.0.0.1@tcp")->status, LNET_NI_UP);
 }
 
@@ -405,15 +412,17 @@ static void nids_added_and_deleted(void **state)
 
 static void nid_moves(void **state)
 {
-    struct peer *a = learn(get("10.0.0.1@tcp"), MR, "10.0.0.1@tcp 10.0.0.2@tcp");
-    struct peer *b = learn(get("10.0.0.3@tcp"), MR, "10.0.0.3@tcp 10.0.0.2@tcp");
+    struct peer *a = learn(get("10.0.0.1@tcp"), MR, "10.0.0.1@tcp 10.0.0.2@tcp"), *b;
 
     (void)state;
-    /* §12.1 "same NID claimed by two peers", later data wins */
+    /* §12.1 "same NID claimed by two peers", later data wins, if the owner does not answer */
+    peer_table_answers(&table, a, false);
+    b = learn(get("10.0.0.3@tcp"), MR, "10.0.0.3@tcp 10.0.0.2@tcp");
     assert_string_equal(shown(a), "10.0.0.1@tcp: 10.0.0.1@tcp");
     assert_string_equal(shown(b), "10.0.0.3@tcp: 10.0.0.3@tcp 10.0.0.2@tcp");
     assert_ptr_equal(last[PEER_NI_MOVED].other, a);
     /* A primary NID that moves: the other peer takes another one. */
+    peer_table_answers(&table, b, false);
     a = learn(a, MR, "10.0.0.1@tcp 10.0.0.3@tcp");
     assert_string_equal(shown(a), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.3@tcp");
     assert_string_equal(shown(b), "10.0.0.2@tcp: 10.0.0.2@tcp");
@@ -551,7 +560,7 @@ static void pinned_lists_many(void **state)
     (void)state;
     for (unsigned i = 0; i < 4; i++) {
         snprintf(text, sizeof(text), "10.0.%u.1@tcp", i);
-        learn(get(text), MR, text);
+        peer_table_answers(&table, learn(get(text), MR, text), i < 3);
     }
     p = learn(p, MR, "10.9.0.1@tcp 10.0.3.1@tcp");
     assert_int_equal(p->account->held, 2);
@@ -562,7 +571,7 @@ static void pinned_lists_many(void **state)
             snprintf(text, sizeof(text), "10.9.0.%u@tcp", k + 1);
             in.ni[k] = (struct lnet_ping_ni){.nid = nid(text), .status = LNET_NI_UP};
         }
-        peer_table_merge(&table, p, &in, true, false);
+        peer_table_merge(&table, p, &in, true);
         assert_in_range(p->nnis, 10, 17); /* of 32 */
         assert_int_equal(p->account->held, p->nnis);
     }
@@ -643,8 +652,8 @@ static void pinned_of_configured(void **state)
     peer_table_del(&table, find("10.0.0.1@tcp"));
 }
 
-/* A PUSH takes no NID from a peer that answers, and is itself no answer. */
-static void pushes_take_nothing(void **state)
+/* Neither a PUSH nor a REPLY takes a NID from a peer that answers. A PUSH is no answer. */
+static void lists_take_nothing(void **state)
 {
     struct peer *p = learn(get("10.0.0.1@tcp"), MR, "10.0.0.1@tcp 10.0.0.2@tcp"), *liar;
 
@@ -656,6 +665,8 @@ static void pushes_take_nothing(void **state)
     assert_int_equal(events[PEER_NI_CLAIMED], 2);
     assert_ptr_equal(last[PEER_NI_CLAIMED].other, p);
     assert_int_equal(liar->age, PEER_UNANSWERED);
+    assert_ptr_equal(learn(liar, MR, "10.0.0.1@tcp 10.0.0.2@tcp 10.0.0.9@tcp"), liar);
+    assert_string_equal(shown(liar), "10.0.0.9@tcp: 10.0.0.9@tcp");
     /* Of a peer that does not answer any more, and of one that never did. */
     peer_table_answers(&table, p, false);
     liar = pushed(liar, "10.0.0.9@tcp 10.0.0.2@tcp");
@@ -778,7 +789,7 @@ int main(void)
         TEST(pinned_of_configured),
         TEST(pins_follow),
         TEST(made_anew),
-        TEST(pushes_take_nothing),
+        TEST(lists_take_nothing),
         TEST(gateways_keep_nids),
         TEST(room_of_the_same_prefix),
         TEST(no_room_for_a_nid),

@@ -378,7 +378,7 @@ static struct peer *make_peer(struct peer_table *t, const struct lnet_nid *nid,
         p = &t->peers[t->highest++];
     *p = (struct peer){.primary = *nid, .account = account};
     p->discovery.push_to = p->discovery.push_from = LNET_NID_ANY;
-    p->push.nid = p->push.local = p->push.via = LNET_NID_ANY;
+    p->claimed = p->push.nid = p->push.local = p->push.via = LNET_NID_ANY;
     TAILQ_INIT(&p->nets);
     join_age(t, p);
     t->npeers++;
@@ -426,6 +426,17 @@ struct peer *peer_table_get(struct peer_table *t, const struct lnet_nid *nid)
         return NULL;
     }
     return p;
+}
+
+struct peer *peer_table_get_pusher(struct peer_table *t, const struct lnet_nid *nid)
+{
+    struct peer_ni *ni = peer_table_find_ni(t, nid);
+    const struct peer *p = ni ? ni->net->peer : NULL;
+
+    if (p && p->nnis > 1 && !p->answered && p->push.failures > 0 && ni->pins == 0 &&
+        !(p->state & PEER_CONFIGURED) && !nid_same(&p->push.nid, nid))
+        remove_ni(t, ni);
+    return peer_table_get(t, nid);
 }
 
 /* ---- pins ---- */
@@ -618,23 +629,24 @@ static bool nids_follow(const struct peer *p, bool discovery)
     return discovery && !(p->state & (PEER_CONFIGURED | PEER_NO_DISCOVERY));
 }
 
-/* Whether p cannot have a NID of its owner because it lists it. Any node can push: a peer that
- * answers is asked first whether it still has its NIDs. Any node can answer, too: only gateways
- * have those of gateways. */
-static bool is_guarded(const struct peer *owner, const struct peer *p, bool pushed)
+/* Whether p cannot have a NID of its owner because it lists it. Any node can list what it likes: a
+ * peer that answers is asked first whether it still has its NIDs. If its answer lists a NID of p
+ * the two are one node. Only gateways have NIDs of gateways. */
+static bool is_guarded(struct peer_table *t, const struct peer *owner, const struct peer *p)
 {
-    return (pushed && owner->answered) || (owner->pins > 0 && p->pins == 0);
+    return (owner->answered && peer_table_find(t, &owner->claimed) != p) ||
+           (owner->pins > 0 && p->pins == 0);
 }
 
 /* Returns the peer that the data belongs to: the owner of the primary NID in it. */
 static struct peer *owner_of_data(struct peer_table *t, struct peer *p,
-                                  const struct lnet_ping_info *info, const struct lnet_nid *primary,
-                                  bool pushed)
+                                  const struct lnet_ping_info *info, const struct lnet_nid *primary)
 {
     struct peer *owner = peer_table_find(t, primary);
 
-    if (!owner || owner == p || p->state & PEER_LOCK_PRIMARY || is_guarded(owner, p, pushed))
+    if (!owner || owner == p || p->state & PEER_LOCK_PRIMARY || is_guarded(t, owner, p))
         return p;
+    p->claimed = *primary; /* it gives itself up */
     peer_table_hear(t, owner, info, true);
     owner->state |= PEER_NIDS_UPTODATE;
     return owner;
@@ -652,15 +664,15 @@ static void set_status(struct peer_table *t, struct peer_ni *ni, uint32_t status
 }
 
 /* Returns the peer NI if p has the NID or can take it from another peer. */
-static struct peer_ni *take_ni(struct peer_table *t, struct peer *p, struct peer_ni *ni,
-                               bool pushed)
+static struct peer_ni *take_ni(struct peer_table *t, struct peer *p, struct peer_ni *ni)
 {
     struct peer *owner = ni->net->peer;
 
     if (owner == p)
         return ni;
-    if (owner->state & PEER_CONFIGURED || is_guarded(owner, p, pushed) ||
+    if (owner->state & PEER_CONFIGURED || is_guarded(t, owner, p) ||
         (owner->state & PEER_LOCK_PRIMARY && nid_same(&owner->primary, &ni->nid))) {
+        p->claimed = ni->nid;
         notify(t,
                (struct peer_event){.kind = PEER_NI_CLAIMED, .peer = p, .other = owner, .ni = ni});
         return NULL;
@@ -671,13 +683,12 @@ static struct peer_ni *take_ni(struct peer_table *t, struct peer *p, struct peer
     return ni;
 }
 
-static void learn_nid(struct peer_table *t, struct peer *p, const struct lnet_ping_ni *listed,
-                      bool pushed)
+static void learn_nid(struct peer_table *t, struct peer *p, const struct lnet_ping_ni *listed)
 {
     struct peer_ni *ni = peer_table_find_ni(t, &listed->nid);
 
     if (ni)
-        ni = take_ni(t, p, ni, pushed);
+        ni = take_ni(t, p, ni);
     else if (may_be_peers(t, &listed->nid))
         ni = add_ni(t, p, &listed->nid, PEER_BY_DISCOVERY);
     else
@@ -710,11 +721,11 @@ static void forget_unlisted(struct peer_table *t, struct peer *p)
 }
 
 static void learn_nids(struct peer_table *t, struct peer *p, const struct lnet_ping_info *info,
-                       const struct lnet_nid *primary, bool pushed)
+                       const struct lnet_nid *primary)
 {
     t->round++;
     for (uint32_t i = 0; i < info->count; i++)
-        learn_nid(t, p, &info->ni[i], pushed);
+        learn_nid(t, p, &info->ni[i]);
     if (!(p->state & PEER_LOCK_PRIMARY) && peer_table_find(t, primary) == p)
         set_primary(t, p, primary);
     if (!info->truncated)
@@ -732,19 +743,19 @@ static void learn_status(struct peer_table *t, struct peer *p, const struct lnet
 }
 
 struct peer *peer_table_merge(struct peer_table *t, struct peer *p,
-                              const struct lnet_ping_info *info, bool discovery, bool pushed)
+                              const struct lnet_ping_info *info, bool discovery)
 {
     struct lnet_nid primary;
 
     if (!lnet_ping_primary(info, &primary))
         return p;
     if (nids_follow(p, discovery))
-        p = owner_of_data(t, p, info, &primary, pushed);
+        p = owner_of_data(t, p, info, &primary);
     p->state &= ~(uint32_t)PEER_ROUTER_ENABLED;
     if (!(info->features & LNET_PING_RTE_DISABLED))
         p->state |= PEER_ROUTER_ENABLED;
     if (nids_follow(p, discovery))
-        learn_nids(t, p, info, &primary, pushed);
+        learn_nids(t, p, info, &primary);
     else
         learn_status(t, p, info);
     return p;

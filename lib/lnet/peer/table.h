@@ -128,6 +128,7 @@ struct peer {
     enum peer_age age;           /* the queue that it is in */
     TAILQ_ENTRY(peer) by_age;
     struct share_account *account; /* NULL: created by configuration or for a pin */
+    struct lnet_nid claimed;       /* that it listed last, of a peer that answers; or ANY */
     struct peer *next_free;
 };
 
@@ -185,6 +186,9 @@ struct peer *peer_table_find(const struct peer_table *t, const struct lnet_nid *
 /* Returns the peer of a NID that traffic named, and creates it with this one NID if there is none.
  * The peer becomes the most recently used one. NULL: a NID that no peer can have, or no room. */
 struct peer *peer_table_get(struct peer_table *t, const struct lnet_nid *nid);
+/* The same of a NID that pushes. A peer that listed it, and failed, may have made that up: it loses
+ * the NID, which is not left alone for that peer's failures. */
+struct peer *peer_table_get_pusher(struct peer_table *t, const struct lnet_nid *nid);
 /* Tells the table whether the peer answers: it sent a REPLY or an ACK, or did not send one in time.
  */
 void peer_table_answers(struct peer_table *t, struct peer *p, bool answers);
@@ -219,11 +223,11 @@ void peer_table_recreate(struct peer_table *t, struct peer *p, const struct lnet
 void peer_table_hear(struct peer_table *t, struct peer *p, const struct lnet_ping_info *info,
                      bool discovery);
 /* Merges a peer's valid ping info, of which peer_table_hear() has been told (§3.6 "Merge"). An info
- * that is longer than this node takes is truncated, and no NID is removed for it. pushed: the info
- * came in a PUSH. A PUSH takes no NID from a peer that answered, but notifies PEER_NI_CLAIMED.
- * Returns the peer that has the data now: it is another one if the primary NID was that peer's, and
- * then p may have been freed (PEER_GONE). */
+ * that is longer than this node takes is truncated, and no NID is removed for it. No NID
+ * is taken from a peer that answered, unless that peer lists a NID of this one, too: else it
+ * notifies PEER_NI_CLAIMED. Returns the peer that has the data now: it is another one if the
+ * primary NID was that peer's, and then p may have been freed (PEER_GONE). */
 struct peer *peer_table_merge(struct peer_table *t, struct peer *p,
-                              const struct lnet_ping_info *info, bool discovery, bool pushed);
+                              const struct lnet_ping_info *info, bool discovery);
 
 #endif

@@ -275,7 +275,7 @@ static void done(struct lnet_ping *p, struct peer *peer)
 }
 
 /* Merges the info in p->scratch, and goes on with each peer that it concerns. */
-static void merge(struct lnet_ping *p, struct peer *peer, bool pushed)
+static void merge(struct lnet_ping *p, struct peer *peer)
 {
     struct discovery *d = peer->push.slot;
     struct lnet_nid primary;
@@ -283,7 +283,7 @@ static void merge(struct lnet_ping *p, struct peer *peer, bool pushed)
     bool other;
 
     peer->state |= PEER_NIDS_UPTODATE;
-    to = peer_table_merge(p->node->peers, peer, &p->scratch, lnet_discovery_is_on(p->node), pushed);
+    to = peer_table_merge(p->node->peers, peer, &p->scratch, lnet_discovery_is_on(p->node));
     other = to != peer;
     primary = to->primary;
     if (d && d->peer == peer)
@@ -306,7 +306,7 @@ static void step(struct peer *peer, struct lnet_ping *p, struct discover_event e
         peer_table_recreate(p->node->peers, peer, &peer->push.nid);
         break;
     case DISCOVER_MERGE:
-        merge(p, peer, event.kind == DISCOVER_PUSHED);
+        merge(p, peer);
         break;
     case DISCOVER_PING:
         send_get(d);
@@ -418,7 +418,7 @@ void lnet_discover_pushed(struct lnet_ping *p, struct peer *peer)
     if (peer->push.slot)
         step(peer, p, (struct discover_event){.kind = DISCOVER_PUSHED});
     else
-        merge(p, peer, true);
+        merge(p, peer);
 }
 
 void lnet_discover_pushed_bad(struct lnet_ping *p, struct peer *peer, uint32_t size)
@@ -518,8 +518,8 @@ void lnet_discover_make_room(struct lnet_ping *p)
 
 /* ---- all peers ---- */
 
-/* A peer that failed, perhaps as it was slow while others waited, has one more chance. One that
- * failed twice is left alone until it pushes. */
+/* A peer that failed has one more chance, as it may have been slow while others waited. After two
+ * failures a peer is left alone until it pushes. */
 static void push_if_due(struct lnet_ping *p, struct peer *peer)
 {
     if (peer->nnis > 0 && peer->state & PEER_MULTI_RAIL && peer->push.failures < 2)

@@ -78,7 +78,7 @@ static void push_received(struct lnet_ping *p, const struct push_in *in,
     gw = nid_same(&ev->sender, &ev->initiator) ? lnet_gw_find(node, &ev->initiator) : NULL;
     if (gw)
         p->on_push(gw, &p->scratch);
-    peer = peer_table_get(node->peers, &ev->initiator);
+    peer = peer_table_get_pusher(node->peers, &ev->initiator);
     if (!peer)
         return;
     learn(p, peer, ev);

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Thousands of multi-rail nodes behind one host, which have discovery on: a process of its own, so that the test keeps its time.
+"""Thousands of multi-rail nodes with discovery, behind one host. It is a process of its own, so that the test keeps its time.
 
     discovered.py --router ADDRESS --first ADDRESS --count N
 
 Each connects by the protocol, answers what a kernel node of 2.15 answers, and pushes its ping info when the process reads a line.
-Prints a line of JSON every tenth of a second: how many are connected, how many pushes the router has acknowledged, how often it has
-pinged, how many pushes of its own all nodes have had at least, and how many have had one more.
+Every tenth of a second it prints a line of JSON. connected: nodes; acked: their pushes that the router has acknowledged; asked: pings
+of the router; pushed: PUSHes that each node has had at least; more: nodes that have had one more.
 """
 
 import argparse

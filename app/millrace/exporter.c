@@ -2,13 +2,19 @@
 /*
  * `millrace exporter`: metrics of a running millraced for Prometheus, over HTTP or HTTPS by
  * libmicrohttpd. Its one thread makes one page at a time; other scrapers wait for it, and only so
- * many may.
+ * many may. A connection is for one request, and has a deadline for it and one for its page.
  */
+#include <assert.h>
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <microhttpd.h>
 
@@ -20,18 +26,112 @@
 #define DEFAULT_ROUTES  256
 #define DEFAULT_SECONDS 5
 #define CONNECTIONS     128
+#define REFUSED         16 /* further places, for connections that libmicrohttpd is to close */
 #define PER_ADDRESS     8
-#define IDLE_S          10 /* a connection without a request is closed after this */
+#define REQUEST_S       5  /* from accept to the end of a request's header */
+#define PAGE_S          10 /* until the page that was made for it is taken */
+#define TICK_MS         250
 #define OPENMETRICS     "application/openmetrics-text"
+
+struct place {
+    struct MHD_Connection *of; /* NULL: a free place */
+    bool ended;                /* shut down, and soon closed by libmicrohttpd */
+    bool answered;
+    double since;         /* accepted, or answered */
+    struct in6_addr from; /* address, or the /64 of an IPv6 one */
+};
 
 struct exporter {
     struct scraper scraper;
     unsigned seconds; /* for a scrape */
     struct MHD_Daemon *daemon;
+    struct place place[CONNECTIONS + REFUSED];
 };
 
 static const char index_page[] = "<!DOCTYPE html><title>millrace exporter</title>"
                                  "<p>Metrics of millraced: <a href=\"/metrics\">/metrics</a></p>\n";
+
+/* ---- connections ---- */
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Lets libmicrohttpd find the connection's end, and close the socket itself. */
+static void end_place(struct place *p)
+{
+    p->ended = true;
+    shutdown(MHD_get_connection_info(p->of, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd,
+             SHUT_RDWR);
+}
+
+static struct in6_addr prefix_of(const struct sockaddr *sa)
+{
+    struct in6_addr from = {0};
+
+    if (sa->sa_family == AF_INET6) {
+        from = ((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr;
+        if (!IN6_IS_ADDR_V4MAPPED(&from))
+            memset(&from.s6_addr[8], 0, 8);
+    } else {
+        memcpy(&from, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, 4);
+    }
+    return from;
+}
+
+/* Ends a connection beyond the share of its address. Beyond the limit of all, ends the one that has
+ * waited longest for its request. */
+static void admit(struct exporter *e, struct place *newest)
+{
+    unsigned all = 0, of_address = 0;
+    struct place *oldest = newest;
+
+    for (struct place *p = e->place; p < e->place + CONNECTIONS + REFUSED; p++) {
+        if (!p->of || p->ended)
+            continue;
+        all++;
+        of_address += IN6_ARE_ADDR_EQUAL(&p->from, &newest->from);
+        if (!p->answered && p->since < oldest->since)
+            oldest = p;
+    }
+    if (of_address > PER_ADDRESS)
+        end_place(newest);
+    else if (all > CONNECTIONS)
+        end_place(oldest);
+}
+
+static void connection(void *arg, struct MHD_Connection *of, void **context,
+                       enum MHD_ConnectionNotificationCode what)
+{
+    struct exporter *e = arg;
+    struct place *p = *context;
+
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+        *p = (struct place){0};
+        return;
+    }
+    for (p = e->place; p->of; p++) /* libmicrohttpd accepts no more than there are places */
+        assert(p + 1 < e->place + CONNECTIONS + REFUSED);
+    *p = (struct place){
+        .of = of,
+        .since = now(),
+        .from = prefix_of(
+            MHD_get_connection_info(of, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr)};
+    *context = p;
+    admit(e, p);
+}
+
+/* Ends connections that were late at `then`. All that they had sent by then has been read. */
+static void end_late(struct exporter *e, double then)
+{
+    for (struct place *p = e->place; p < e->place + CONNECTIONS + REFUSED; p++)
+        if (p->of && !p->ended && then - p->since > (p->answered ? PAGE_S : REQUEST_S))
+            end_place(p);
+}
 
 /* ---- requests ---- */
 
@@ -41,14 +141,19 @@ static enum MHD_Result answer(struct MHD_Connection *to, unsigned status, const 
 {
     struct MHD_Response *r = MHD_create_response_from_buffer(
         len, (void *)text, made ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+    struct place *p =
+        MHD_get_connection_info(to, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     enum MHD_Result rc;
 
+    p->answered = true;
+    p->since = now();
     if (!r) {
         if (made)
             free((void *)text);
         return MHD_NO;
     }
     MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
     if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
         MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
     rc = MHD_queue_response(to, status, r);
@@ -150,27 +255,44 @@ static bool read_number(const struct cli *cli, const json_t *args, const char *k
 /* cert and key are texts of PEM files, or both NULL. */
 static bool serve(struct exporter *e, const struct addrinfo *at, const char *cert, const char *key)
 {
-    unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_USE_ERROR_LOG |
+    unsigned flags = MHD_USE_EPOLL | MHD_USE_ERROR_LOG |
                      (at->ai_family == AF_INET6 ? MHD_USE_DUAL_STACK : 0) |
                      (cert ? MHD_USE_TLS : 0);
     struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)cert},
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)key},
                                    {MHD_OPTION_END, 0, NULL}};
 
-    e->daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, request, e, MHD_OPTION_SOCK_ADDR, at->ai_addr,
-        MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)PER_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)IDLE_S, MHD_OPTION_ARRAY, cert ? tls : tls + 2, MHD_OPTION_END);
+    e->daemon =
+        MHD_start_daemon(flags, 0, NULL, NULL, request, e, MHD_OPTION_SOCK_ADDR, at->ai_addr,
+                         MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_CONNECTION_LIMIT,
+                         (unsigned)(CONNECTIONS + REFUSED), MHD_OPTION_NOTIFY_CONNECTION,
+                         connection, e, MHD_OPTION_ARRAY, cert ? tls : tls + 2, MHD_OPTION_END);
     return e->daemon;
 }
 
-/* Serves until SIGTERM or SIGINT. The signals are blocked for the thread of libmicrohttpd, too. */
+static void run(struct exporter *e, int signals)
+{
+    struct pollfd fds[] = {
+        {MHD_get_daemon_info(e->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd, POLLIN, 0},
+        {signals, POLLIN, 0}};
+    MHD_UNSIGNED_LONG_LONG ms;
+
+    while (!(fds[1].revents & POLLIN)) {
+        double began = now();
+
+        MHD_run(e->daemon);
+        end_late(e, began);
+        poll(fds, 2,
+             MHD_get_timeout(e->daemon, &ms) == MHD_YES && ms < TICK_MS ? (int)ms : TICK_MS);
+    }
+}
+
+/* Serves until SIGTERM or SIGINT. */
 static int serve_until_signal(struct exporter *e, const struct addrinfo *at, const char *listen,
                               const char *cert, const char *key)
 {
     sigset_t end;
-    int number;
+    int signals;
 
     sigemptyset(&end);
     sigaddset(&end, SIGTERM);
@@ -184,8 +306,13 @@ static int serve_until_signal(struct exporter *e, const struct addrinfo *at, con
         return CLI_NO_ANSWER;
     }
     fprintf(stderr, "millrace: metrics are at http%s://%s/metrics\n", cert ? "s" : "", listen);
-    sigwait(&end, &number);
+    signals = signalfd(-1, &end, SFD_CLOEXEC);
+    if (signals >= 0)
+        run(e, signals);
     MHD_stop_daemon(e->daemon);
+    if (signals < 0)
+        return CLI_NO_ANSWER;
+    close(signals);
     return CLI_OK;
 }
 

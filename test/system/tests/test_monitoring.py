@@ -20,7 +20,7 @@ from lnetpy.crowd_scene import CLIENTS, FAR, NEAR, SERVERS, small_sockets, wide_
 from lnetpy.env import Failed
 from lnetpy.monitor import RULES, Exporter, Prometheus, dashboard_queries, host, samples, tls_client, tool
 from lnetpy.node import pattern
-from lnetpy.scene import ROUTER, alone, deadline, line, only
+from lnetpy.scene import ROUTER, alone, cases, deadline, line, only
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 COST = 0.01                 # of a core, with 1,000 peers and a scrape in 5 s
@@ -132,6 +132,81 @@ async def test_lives_on(env):
             assert e.proc.wait(10) == 2, args
     with running(Exporter(env, ns, r, "--cert", key, "--key", cert)) as e:
         assert e.proc.wait(10) == 3, e.tail()
+
+
+@deadline(60)
+@cases("http", "https")
+async def test_slow_scrapers(env, kind):
+    """Hosts have all places and more: they begin requests, send a byte now and then, and connect again when they are closed. A scraper
+    is answered all the same. IPv6 addresses of a /64 have the places of one address."""
+    env.need_millrace()
+    r = await env.router("r", *ROUTER)
+    ns = host(env)
+    tls = kind == "https" and tls_client()
+    args = [x for pair in zip(("--cert", "--key"), make_certificate(r.dir.name)) for x in pair] if tls else []
+    with running(Exporter(env, ns, r, *args, listen="[::]")) as e, contextlib.ExitStack() as stack:
+        await e.serves(e.port, "/metrics", tls=tls)
+
+        def connect(source, family=socket.AF_INET):
+            sock = stack.enter_context(ns.socket(family))
+            sock.bind((source, 0))
+            sock.connect(("::1" if family == socket.AF_INET6 else "127.0.0.1", e.port))
+            sock.sendall(b"\x16\x03\x01\x02\x00" if tls else b"GET /metrics HTTP/1.1\r\nX: ")
+            sock.setblocking(False)
+            return sock
+
+        def closed(sock):
+            try:
+                sock.send(b"\x01" if tls else b"x")
+                return sock.recv(100) == b""
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+        sources = [f"127.0.0.{2 + i // 8}" for i in range(160)]
+        slow = [connect(s) for s in sources]
+        kept, ends, began = slow[40:], 0, env.now()
+        while env.now() < began + 8:
+            assert samples(e.request(e.port, "/metrics", tls=tls, timeout=5)[2])["millrace_up"] == 1
+            for i, sock in enumerate(slow):
+                if closed(sock):
+                    slow[i], ends = connect(sources[i]), ends + 1
+            await asyncio.sleep(0.2)
+        left = [s for s in kept if s in slow]
+        assert ends >= 160 and not left, f"{ends} were closed, {len(left)} were never"
+        for sock in slow:
+            sock.close()
+        ns.ip("".join(f"addr add fd00::{n}/128 dev lo nodad\n" for n in (1, 2)) + "addr add fd01::1/128 dev lo nodad")
+        six = [connect(f"fd00::{1 + i % 2}", socket.AF_INET6) for i in range(16)] + [connect("fd01::1", socket.AF_INET6)]
+        await env.until(lambda: [closed(s) for s in six].count(True) == 8, "half of those of a /64 are closed", 3)
+        assert not closed(six[-1])
+        assert e.stop() == 0
+
+
+@deadline(60)
+async def test_slow_readers(env):
+    """Scrapers that read a little of the page now and then give their places back after ten seconds."""
+    env.need_millrace()
+    r = await env.router("r", *ROUTER)
+    ns = host(env)
+    ns.sysctl(net__ipv4__tcp_wmem="4096 4096 4096")     # so that the page does not fit
+    with running(Exporter(env, ns, r)) as e, contextlib.ExitStack() as stack:
+        await e.serves(e.port, "/metrics")
+        slow = [stack.enter_context(ns.socket()) for _ in range(8)]
+        for sock in slow:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            sock.connect(("127.0.0.1", e.port))
+            sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            sock.setblocking(False)
+        assert scrape_or_none(e) is None, "the address has a ninth place"
+
+        async def served():
+            for sock in slow:
+                with contextlib.suppress(BlockingIOError):
+                    assert sock.recv(200), "the page was taken"
+            return scrape_or_none(e) is not None
+        await env.until_async(served, "there is a place again", 20, 0.5)
+        assert e.stop() == 0
 
 
 def scrape_or_none(exporter):

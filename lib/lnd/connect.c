@@ -42,6 +42,39 @@ void lnd_connect_timer(struct reactor_timer *t)
     lnd_peer_release(lp);
 }
 
+/* ---- limit for calls ---- */
+
+const char *lnd_connect_place(struct lnd_peer_ni *lp)
+{
+    struct lnd_shard *shard = lp->ns->shard;
+    unsigned nfree = lnd_calls_most(shard->driver->max_conns) - shard->ncalls;
+    struct share_account *a;
+    struct lnet_nid prefix;
+
+    if (lp->connect.place || lp->peer->gw ||
+        (lp->peer->incarnation != 0 && lp->connect.interval == 0))
+        return NULL;
+    prefix = lnet_nid_prefix(shard->driver->node, &lp->peer->nid);
+    a = nfree > 0 ? share_of(&shard->calls, &prefix, NULL) : NULL;
+    if (!a || !share_may(a, nfree))
+        return "too many calls of this thread wait for a first answer (max_connections)";
+    share_take(a);
+    shard->ncalls++;
+    lp->connect.place = a;
+    return NULL;
+}
+
+static void place_end(struct lnd_peer_ni *lp)
+{
+    struct lnd_shard *shard = lp->ns->shard;
+
+    if (!lp->connect.place)
+        return;
+    share_give(&shard->calls, lp->connect.place);
+    lp->connect.place = NULL;
+    shard->ncalls--;
+}
+
 /* ---- end of a run ---- */
 
 void lnd_connect_drop(struct lnd_peer_ni *lp)
@@ -59,6 +92,7 @@ void lnd_connect_stop(struct lnd_peer_ni *lp)
 {
     reactor_timer_cancel(&lp->connect.timer);
     lnd_connect_drop(lp);
+    place_end(lp);
     lp->connecting = LND_CONNECT_IDLE;
 }
 

@@ -24,6 +24,11 @@ void lnd_connect_start(struct lnd_peer_ni *lp);
 void lnd_connect_later(struct lnd_peer_ni *lp, uint64_t delay_us);
 /* Closes the connection that is being opened, if any; the run goes on. */
 void lnd_connect_drop(struct lnd_peer_ni *lp);
+/* Takes the place that a call needs, if the run has none yet. Without a limit: gateways, and who
+ * answered once and whose last run did not fail. All others together may have a quarter of the
+ * connections of the reactor, and of one prefix no more than what is free of that. Kept until
+ * the run ends. Returns NULL, or why there is none. */
+const char *lnd_connect_place(struct lnd_peer_ni *lp);
 /* Takes over conns_per_peer as it is set now. A change applies from the next set on. */
 void lnd_connect_number(struct lnd_peer_ni *lp);
 

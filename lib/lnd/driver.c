@@ -29,7 +29,7 @@ static bool shard_init(struct lnd_shard *shard, struct lnd_driver *driver, unsig
     TAILQ_INIT(&shard->connected);
     return lnd_pool_init(&shard->conns, driver->max_conns, proto->conn_size, proto->conn_kept) &&
            lnd_pool_init(&shard->peers, driver->max_conns, proto->peer_size, sizeof(void *)) &&
-           proto->shard_init(shard);
+           share_init(&shard->calls, lnd_calls_most(driver->max_conns)) && proto->shard_init(shard);
 }
 
 static void shards_fini(struct lnd_driver *driver)
@@ -40,6 +40,7 @@ static void shards_fini(struct lnd_driver *driver)
         driver->proto->shard_fini(shard);
         lnd_pool_fini(&shard->conns);
         lnd_pool_fini(&shard->peers);
+        share_fini(&shard->calls);
     }
     free(driver->shards);
     driver->shards = NULL;
@@ -65,7 +66,7 @@ int lnd_shards_init(struct lnd_driver *driver, struct lnet_node *node, struct er
 size_t lnd_shard_bytes(const struct lnd_proto *proto, unsigned max_conns)
 {
     return proto->shard_size + lnd_pool_bytes(max_conns, proto->conn_size) +
-           lnd_pool_bytes(max_conns, proto->peer_size);
+           lnd_pool_bytes(max_conns, proto->peer_size) + share_bytes(lnd_calls_most(max_conns));
 }
 
 void lnd_driver_free(void *ctx)

@@ -19,6 +19,7 @@
 #define MILLRACE_LND_DRIVER_H
 
 #include "lib/base/container.h"
+#include "lib/base/share.h"
 #include "lib/lnd/pool.h"
 #include "lib/lnet/lnd.h"
 
@@ -151,6 +152,8 @@ struct lnd_shard {
     unsigned users; /* NIs that run */
     struct reactor_poller poller;
     struct lnd_pool conns, peers;
+    struct share calls; /* lnd_connect_place(): by prefix */
+    unsigned ncalls;
     /* Peer NIs without connections and messages, which give way to others, oldest first. */
     struct lnd_peer_nis spare;
     struct lnd_peer_nis
@@ -183,6 +186,12 @@ static inline struct lnd_shard *lnd_shard_at(const struct lnd_driver *driver, un
 }
 /* Returns the bytes of heap that one shard takes, without what shard_init() allocates. */
 size_t lnd_shard_bytes(const struct lnd_proto *proto, unsigned max_conns);
+
+/* Returns how many peer NIs may be called at once that are not known to answer. */
+static inline unsigned lnd_calls_most(unsigned max_conns)
+{
+    return max_conns < 4 ? 1 : max_conns / 4;
+}
 
 /* Returns a setting that the control thread may change while an NI runs. Any thread. */
 static inline int lnd_setting(const int *setting)

@@ -54,11 +54,12 @@ struct lnd_peer_ni {
     TAILQ_ENTRY(lnd_peer_ni) spare_link;
     TAILQ_ENTRY(lnd_peer_ni) connected; /* while nconns > 0 */
     struct {
-        struct lnd_conn *conn;   /* RUN: the one being opened; NULL between two */
-        unsigned wanted;         /* conns_per_peer as it was when this set was begun */
-        unsigned interval;       /* s, back-off; 0: the last run did not fail */
-        uint64_t next_us;        /* no run begins before */
-        enum lnet_health health; /* messages that fail until then get this */
+        struct lnd_conn *conn;       /* RUN: the one being opened; NULL between two */
+        unsigned wanted;             /* conns_per_peer as it was when this set was begun */
+        unsigned interval;           /* s, back-off; 0: the last run did not fail */
+        uint64_t next_us;            /* no run begins before */
+        enum lnet_health health;     /* messages that fail until then get this */
+        struct share_account *place; /* lnd_connect_place() */
         struct reactor_timer timer;
     } connect;
     struct reactor_timer queue_timer, linger_timer;

@@ -119,11 +119,12 @@ static void call_one(struct ib_peer *p)
         .tos = lnd_setting(&p->ini->base.ni->lnd_tun.tos),
         .timeout_ms = RESOLVE_MS,
     };
-    static const struct lnet_drop_why none_free = {
-        .why = "all connections of this thread are in use (verbs: max_connections)"};
-    struct ib_conn *c = ib_conn_new(p, true);
+    struct lnet_drop_why none_free = {.why = lnd_connect_place(&p->base)};
+    struct ib_conn *c = none_free.why ? NULL : ib_conn_new(p, true);
 
     if (!c) {
+        if (!none_free.why)
+            none_free.why = "all connections of this thread are in use (verbs: max_connections)";
         failed_here(p, IB_DROP(CONN_NO_MEMORY), &none_free);
         return;
     }

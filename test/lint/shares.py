@@ -19,6 +19,7 @@ CONNS = "connections of socklnd"
 SITES = [
     ("lib/lnd/driver.c", "shard->conns", CONNS),
     ("lib/lnd/driver.c", "shard->peers", CONNS),
+    ("lib/lnd/driver.c", "shard->calls", "… called by us"),
     ("lib/lnd/driver.c", "driver->shards", "no: one for each reactor"),
     ("lib/lnd_eth/socklnd/sock_ni.c", "shard->hss", "greetings"),
     ("lib/lnd_eth/socklnd/sock_ni.c", "shard->takes", "no: one for a message that has its memory; without one it is copied"),

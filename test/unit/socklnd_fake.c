@@ -1182,6 +1182,14 @@ void lnet_drop_event(struct lnet_node *n, enum lnet_drop reason, const struct ln
     core.drops[reason]++;
 }
 
+void lnet_drop_event_why(struct lnet_node *n, enum lnet_drop reason, const struct lnet_ni *ni,
+                         const struct lnet_nid *peer, const struct lnet_hdr *hdr,
+                         const struct lnet_drop_why *why)
+{
+    core.why = why->why;
+    lnet_drop_event(n, reason, ni, peer, hdr);
+}
+
 /* ---- messages ---- */
 
 uint8_t fake_pattern(uint32_t i)

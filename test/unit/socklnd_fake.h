@@ -133,6 +133,7 @@ struct fake_core {
     struct lnet_node_event event[FAKE_LOG];
     unsigned nevents;
     unsigned drops[LNET_DROP_COUNT];
+    const char *why; /* of the last drop that has one */
     unsigned peers;
     bool no_peers;
     bool no_places; /* lnet_rx_segs() gives none */

@@ -25,6 +25,7 @@ static struct ih_row table[] = {
     {"1.8/bounded", "10 at once, then a pause"},
     {"1.1/request", "what is asked for"},
     {"1.1/timeout", "an answer that does not come"},
+    {"limits", "calls that may never be answered"},
     {"1.6/depth", "less depth as no queue pair can be made"},
     {"1.6/failed", "no queue pair at all"},
     {"1.11/addr", "ADDR_ERROR, ROUTE_ERROR"},
@@ -104,6 +105,36 @@ static void rows_no_answer_short(void **state)
     ir_advance(2 * IR_SEC);
     ih_expect(m, LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_NETWORK_TIMEOUT);
     ih_row("1.1/timeout");
+}
+
+static int setup_few(void **state)
+{
+    ih_defaults();
+    ih_opts.verbs.max_conns = 8;
+    return ih_setup(state);
+}
+
+/* Of a reactor's eight connections two. */
+static void rows_silent(void **state)
+{
+    static const char *const to[] = {"10.0.0.64", "10.0.0.66", "10.0.0.68"};
+    struct ih_msg *m[3];
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++)
+        m[i] = ih_send(ih_msg(0, to[i], LNET_MSG_ACK, 0, -1, 1));
+    soon();
+    assert_int_equal(fake.dials, 2);
+    assert_int_equal(m[0]->done + m[1]->done, 0);
+    ih_expect(m[2], LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_LOCAL_DROPPED);
+    assert_int_equal(core.drops[IB_DROP(CONN_NO_MEMORY)], 1);
+    assert_string_equal(core.why.why,
+                        "too many calls of this thread wait for a first answer (max_connections)");
+    ir_advance(61 * IR_SEC); /* they have failed */
+    m[2] = ih_send(ih_msg(0, to[2], LNET_MSG_ACK, 0, -1, 1));
+    soon();
+    assert_int_equal(fake.dials, 3);
+    ih_row("limits");
 }
 
 /* ---- rejects after which it is tried again at once ---- */
@@ -627,16 +658,37 @@ static void rows_no_queue_pair(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(rows_request),         T(rows_no_answer),      T_IN(rows_no_answer_short, setup_short),
-        T(rows_stale),           T(rows_frags),          T(rows_frags_no_less),
-        T(rows_depth),           T(rows_depth_kept),     T(rows_depth_too_small),
-        T(rows_cm_stale),        T(rows_restart_round),  T(rows_bounded),
-        T(rows_race_passive),    T(rows_race_nobody),    T(rows_race_answering),
-        T(rows_resources),       T(rows_fatal),          T(rows_never_sent),
-        T(rows_invalid_service), T(rows_cm_no_listener), T(rows_cm_other),
-        T(rows_garbage),         T(rows_iwarp),          T(rows_early),
-        T(rows_early_for_ever),  T(rows_events),         T(rows_stuck),
-        T(rows_connack),         T(rows_less_depth),     T(rows_no_queue_pair),
+        T(rows_request),
+        T(rows_no_answer),
+        T_IN(rows_no_answer_short, setup_short),
+        T(rows_stale),
+        T(rows_frags),
+        T(rows_frags_no_less),
+        T(rows_depth),
+        T(rows_depth_kept),
+        T(rows_depth_too_small),
+        T(rows_cm_stale),
+        T(rows_restart_round),
+        T(rows_bounded),
+        T(rows_race_passive),
+        T(rows_race_nobody),
+        T(rows_race_answering),
+        T(rows_resources),
+        T(rows_fatal),
+        T(rows_never_sent),
+        T(rows_invalid_service),
+        T(rows_cm_no_listener),
+        T(rows_cm_other),
+        T(rows_garbage),
+        T(rows_iwarp),
+        T(rows_early),
+        T(rows_early_for_ever),
+        T(rows_events),
+        T(rows_stuck),
+        T(rows_connack),
+        T(rows_less_depth),
+        T(rows_no_queue_pair),
+        T_IN(rows_silent, setup_few),
     };
 
     ih_rows(table, sizeof(table) / sizeof(table[0]));

@@ -120,11 +120,14 @@ static void connect_failed(struct sock_peer *sp, enum lnet_health health)
 
 static void dial_one(struct sock_peer *sp, enum sock_ctype type)
 {
-    struct sock_conn *c = sock_conn_new(sp, type);
+    struct lnd_ni *lni = &sp->sni->base;
+    struct lnet_drop_why none = {.why = lnd_connect_place(&sp->base)};
+    struct sock_conn *c = none.why ? NULL : sock_conn_new(sp, type);
     int rc;
 
     if (!c) {
-        lnd_drop(&sp->sni->base, SOCK_DROP(NO_MEMORY), &sp->base.peer->nid, NULL);
+        lnet_drop_event_why(lni->ni->node, SOCK_DROP(NO_MEMORY), lni->ni, &sp->base.peer->nid, NULL,
+                            &none);
         dial_failed(sp, LNET_HEALTH_LOCAL_ERROR);
         return;
     }

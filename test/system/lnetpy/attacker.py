@@ -10,6 +10,7 @@ holders: opens --per connections of each address as a kernel node does, and keep
 keepers: as holders, with a ping over each connection in each second; one that was lost is made anew at once.
 segments: as holders, and each connection then says 40 bytes, one in each segment.
 dead: keeps two connections of each address, and sends PUTs of 4,097 bytes to nodes of net tcp1 that there are not. dead_small: of 100.
+mute: takes all calls to its port 988, and never says a word.
 thief: tells the router alone, 50 times a second, that the router's address is its own (ARP).
 strangers, askers, forgers: hold --per connections of each address, and send over them, as fast as they are taken, messages for
     nodes of net tcp1 that there are not, pings, and PUSHes in the names of nodes of net tcp9 that there are not.
@@ -66,7 +67,7 @@ class Attacker:
         self.made = self.ended = self.refused = 0
         self.low = {a: itertools.cycle(range(1023, 512, -1)) for a in options.source}
         self.incarnation = time.time_ns()
-        self.mac = self.raw = None
+        self.mac = self.raw = self.listener = None
         self.up, self.begun, self.left = set(), {}, {}
         self.serial = itertools.count()
         self.room, self.read = bytearray(1 << 20), 0
@@ -263,6 +264,10 @@ class Attacker:
 
     restarts = dead_small = dead
 
+    def mute(self, now, began):
+        """The kernel makes the connections."""
+        self.listener = self.listener or socket.create_server(("", 988), family=self.family, backlog=4096)
+
     def trickles(self, now, began):
         self.holders(now, began)
         if now < self.turn:
@@ -348,7 +353,7 @@ class Attacker:
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("callers", "holders", "restarts", "segments", "deaf", "readers", *SENDERS, "thief", "greetings"))
+    parser.add_argument("what", choices=("callers", "holders", "restarts", "segments", "deaf", "mute", "readers", *SENDERS, "thief", "greetings"))
     parser.add_argument("--router", required=True)
     parser.add_argument("--from", dest="source", nargs="+", required=True)
     parser.add_argument("--net", default="tcp")

@@ -140,11 +140,11 @@ async def new_node(env, r, name, nets, last, again=True):
 
 async def beside(env, what, nets, who, until, seconds=5, router=None, far=None, **settings):
     """The attack from these addresses or so many, with a bystander, and nodes that join when `until(router)` says that it works.
-    far: what a host with as many addresses on the server's net does, and its settings."""
+    far: what a host with as many addresses on the server's net does, its settings, and if there are not as many, how many."""
     c, r, s = await scene(env, nets, **(router or {}))
     b = Bystander(env, c, s, r)
     if far:
-        Attack(env, far[0], r.nids[1].ip, addresses(nets[1:], who), host="far", net="tcp1", **far[1])
+        Attack(env, far[0], r.nids[1].ip, addresses(nets[1:], *far[2:] or (who,)), host="far", net="tcp1", **far[1])
     attack = Attack(env, what, r.nids[0].ip, addresses(nets, who), **settings)
     await env.until_async(lambda: until(r, attack), f"the attack is under way ({attack.last()})", ATTACK_LIMIT * env.slower * env.stretch())
     joined = []

@@ -256,6 +256,19 @@ async def test_paced_bulk(env, who):
 
 
 @deadline(90)
+@cases("20")
+async def test_silent_next_hops(env, who):
+    """Messages for more nodes than there are connections. All of them take our calls and say nothing: calls hold a part only."""
+    env.need_millrace()
+
+    async def refused(r, attack):
+        attack.last()
+        return (await r.drops())["tcp_no_memory"] > 0
+    await beside(env, "dead_small", V4, int(who), refused, per=2, far=("mute", {}, 150),
+                 router={"reactors": 1, "buffers": {"small": 16384, "tiny": 2048}, "extra": "  max_connections: 112\n"})
+
+
+@deadline(90)
 @cases("66")
 async def test_deaf_next_hops(env, who):
     """As many connected nodes that read nothing as there are router buffers, and bulk for all of them: each would hold one."""

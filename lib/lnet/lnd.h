@@ -275,6 +275,7 @@ struct lnet_rx {
     enum lnet_drop drop;  /* why it is being discarded, NONE = it is not */
     enum lnet_drop lacks; /* DEST_SHARE, BUFFER_WAIT: waits for memory of the budget; or NONE */
     struct lnet_next_hop *account; /* its next hop's account */
+    struct share_account *waiter;  /* of a PUSH that waits for a buffer, api/push.c */
     struct lnet_path path;
     TAILQ_ENTRY(lnet_rx) age; /* of those that wait for a credit or a buffer, or all that receive */
     struct reactor_timer limit; /* ends a wait for a limit */

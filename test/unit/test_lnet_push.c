@@ -177,11 +177,125 @@ static void test_push_hog(void **state)
     node_down();
 }
 
+#define SERVE_BURST 4 /* as in api/push.c */
+
+static unsigned received(struct peer_msg *const *fx, unsigned n)
+{
+    unsigned got = 0;
+
+    for (unsigned i = 0; i < n; i++)
+        got += fx[i]->recvs > 0;
+    return got;
+}
+
+/* Steps the reactors until each of n PUSHes has a buffer; no more get one at once than may. */
+static void served_in_turns(struct peer_msg *const *fx, unsigned n, unsigned before)
+{
+    unsigned turns = 0;
+
+    for (unsigned now; before < n; before = now, turns++) {
+        step_all();
+        now = received(fx, n);
+        assert_in_range(now - before, 0, SERVE_BURST);
+        assert_true(turns < n);
+    }
+}
+
+/* So many PUSHes are taken in one iteration of the reactor, those that waited for a buffer too. The
+ * others wait, as many as come; none is lost. */
+static void test_push_turns(void **state)
+{
+    struct lnet_node_opts opts = opts_default();
+    static struct peer_msg *fx[200];
+    unsigned n = sizeof(fx) / sizeof(fx[0]);
+
+    opts.max_peers = 1024;
+    node_up(opts);
+    for (unsigned i = 0; i < n; i++)
+        fx[i] = push_from(tcp0, peer_on(0, 0, "tcp", i), 0x06);
+    served_in_turns(fx, n, 0);
+    settle();
+    for (unsigned i = 1; i < n; i++)
+        assert_true(fx[i]->when > fx[i - 1]->when);
+    assert_int_equal(sent_count(LNET_MSG_ACK), n);
+    sent_clear();
+
+    loop.hold_recv = true;
+    n = 3 * PUSH_IN;
+    for (unsigned i = 0; i < n; i++)
+        fx[i] = push_from(tcp0, peer_on(0, 2, "tcp", i), 0x06);
+    settle();
+    assert_int_equal(received(fx, n), PUSH_IN);
+    loop.hold_recv = false;
+    for (unsigned i = 0; i < PUSH_IN; i++)
+        recv_end(fx[i], ok);
+    served_in_turns(fx, n, PUSH_IN);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_ACK), n);
+    assert_int_equal(drops_sum(), 0);
+    node_down();
+}
+
+/* Of the prefixes that wait, one gets a buffer that then has the fewest. */
+static void test_push_fewest(void **state)
+{
+    struct lnet_node_opts opts = opts_default();
+    static struct peer_msg *a[PUSH_IN / 2 + 2], *b[PUSH_IN / 2 + 2];
+    unsigned half = PUSH_IN / 2;
+
+    opts.prefix4 = 16;
+    node_up(opts);
+    loop.hold_recv = true;
+    for (unsigned i = 0; i < half + 2; i++) {
+        b[i] = push_from(tcp0, peer_on(i, 1, "tcp", i), 0x06);
+        settle();
+        a[i] = push_from(tcp0, peer_on(i, 0, "tcp", i), 0x06);
+        settle();
+    }
+    assert_int_equal(rx_queue_length(&node->api->lazy), 4);
+    for (unsigned i = 0; i < 3; i++) { /* now a has fewer than b, whose PUSHes wait longer */
+        recv_end(a[i], ok);
+        settle();
+    }
+    assert_int_equal(a[half]->recvs + a[half + 1]->recvs, 2);
+    assert_int_equal(b[half]->recvs + b[half + 1]->recvs, 1);
+    for (unsigned i = 3; i < half + 2; i++)
+        recv_end(a[i], ok);
+    for (unsigned i = 0; i < half + 1; i++)
+        recv_end(b[i], ok);
+    settle();
+    recv_end(b[half + 1], ok);
+    settle();
+    assert_int_equal(drops_sum(), 0);
+    node_down();
+}
+
+/* A list that the peer has sent already costs no merge. */
+static void test_push_same(void **state)
+{
+    struct lnet_nid from;
+    char nid[LNET_NIDSTR_SIZE], nids[3 * LNET_NIDSTR_SIZE];
+    uint32_t round;
+
+    node_up(opts_default());
+    from = peer_on(0, 0, "tcp", 0);
+    snprintf(nids, sizeof(nids), "%s 10.1.1.9@tcp1 10.1.1.8@tcp1", nid_format(&from, nid));
+    push_list(from, nids);
+    round = node->peers->round;
+    push_list(from, nids);
+    assert_int_equal(node->peers->round, round);
+    snprintf(nids, sizeof(nids), "%s 10.1.1.9@tcp1 10.1.1.7@tcp1", nid_format(&from, nid));
+    push_list(from, nids);
+    assert_int_equal(node->peers->round, round + 1);
+    assert_ptr_equal(peer_of("10.1.1.7@tcp1"), peer_of(nid));
+    assert_null(peer_of("10.1.1.8@tcp1"));
+    node_down();
+}
+
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_push_flood),
-    LNET_TEST(test_push_stalled),
-    LNET_TEST(test_push_line),
-    LNET_TEST(test_push_hog),
+    LNET_TEST(test_push_flood), LNET_TEST(test_push_stalled), LNET_TEST(test_push_line),
+    LNET_TEST(test_push_hog),   LNET_TEST(test_push_turns),   LNET_TEST(test_push_fewest),
+    LNET_TEST(test_push_same),
 };
 
 LNET_TESTS_MAIN("test_lnet_push", tests)

@@ -24,7 +24,7 @@ void lnet_local_received(struct lnet_rx *rx, struct lnet_result result);
 /* Forgets a PUSH that is not being received any more; any message for this node may be given.
  * Reactor of the connection. */
 void lnet_push_received(struct lnet_rx *rx);
-/* Matches parked PUTs again: a push buffer was posted. */
+/* Matches parked PUTs again in the next iteration: a push buffer was posted. */
 void lnet_lazy_retry(struct lnet_node *node);
 /* Drops all parked PUTs: the node stops. */
 void lnet_lazy_flush(struct lnet_node *node);

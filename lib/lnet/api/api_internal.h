@@ -21,14 +21,16 @@ struct lnet_api {
     uint64_t next_cookie;
     LIST_HEAD(lnet_md_bucket, lnet_md) md_hash[LNET_MD_BUCKETS];
     TAILQ_HEAD(, lnet_me) portal[LNET_PORTALS];
-    struct share askers;       /* who made us use local messages; part: for PUSHes being received */
-    uint32_t arriving_all;     /* all such PUSHes */
-    struct lnet_rx_queue lazy; /* PUTs on portal 0 while no push buffer is posted */
-    uint32_t nlazy;            /* … and that lnet_lazy_retry() has in hand */
-    struct share waiters;      /* whose these are */
+    struct share askers;   /* who made us use local messages; part: for PUSHes being received */
+    uint32_t arriving_all; /* all such PUSHes */
+    struct lnet_rx_queue arrived; /* PUSHes that have not been looked at yet */
+    struct lnet_rx_queue lazy;    /* those for which no buffer was posted */
+    uint32_t nlazy;               /* … and the one that push_serve() has in hand */
+    struct share waiters;         /* whose these are; part: as of askers */
     struct reactor_timer lazy_timer;
-    bool lazy_busy;     /* in lnet_lazy_retry() */
-    bool buffer_wanted; /* home writes, all read: there are some */
+    struct reactor_task serve; /* begins some of these, in the next iteration */
+    bool serve_posted;         /* … or is running */
+    bool buffer_wanted;        /* home writes, all read: there are some */
     struct lnet_push_shard pushes[REACTOR_MAX];
 };
 
@@ -63,10 +65,10 @@ struct share_account *lnet_asker_of(struct lnet_node *node, struct share *s,
 /* Whether the buffers leave one for another PUSH of an asker. */
 bool lnet_push_allowed(const struct lnet_api *api, const struct share_account *a);
 /* Counts a PUSH that has a buffer, until it has ended. */
-void lnet_push_begins(struct lnet_node *node, struct lnet_msg *msg);
+void lnet_push_begins(struct lnet_node *node, const struct lnet_msg *msg);
 void lnet_push_ends(struct lnet_node *node, const struct lnet_msg *msg);
-/* Lets a PUSH wait for a buffer, if its sender's share of the line allows. */
-void lnet_push_wait(struct lnet_node *node, struct lnet_rx *rx);
+/* Queues a PUSH, of which so many begin in each iteration of the reactor. */
+void lnet_push_arrived(struct lnet_node *node, struct lnet_rx *rx);
 /* The payload of a PUSH is about to be received. Reactor of the connection. */
 void lnet_push_receiving(struct lnet_rx *rx);
 

@@ -384,12 +384,10 @@ void lnet_local_rx(struct lnet_rx *rx)
 
     switch (rx->hdr.type) {
     case LNET_MSG_PUT:
-        if (lnet_local_put(node, rx))
-            break;
-        if (relaxed_load(&node->stopping))
-            lnet_local_answer(rx, LNET_DROP_SHUTDOWN);
+        if (lnet_is_push(&rx->hdr))
+            lnet_push_arrived(node, rx);
         else
-            lnet_push_wait(node, rx);
+            (void)lnet_local_put(node, rx);
         break;
     case LNET_MSG_GET:
         local_get(node, rx);

@@ -4,6 +4,9 @@
  *
  * A PUSH has its buffer from its header on. A peer that begins many and ends none gets a share of
  * the buffers, and while others wait, a buffer is taken from each PUSH that does not go on.
+ *
+ * The merge of a long list takes tens of microseconds. So a task begins a few PUSHes in each
+ * iteration of the reactor. The others wait in their connections and need no memory.
  */
 #include "lib/lnet/api/api_internal.h"
 
@@ -12,6 +15,7 @@
 #define LAZY_WAIT_US  10000000ull
 #define LAZY_MOST     256u
 #define PUSHES_ANYWAY 4
+#define SERVE_BURST   4 /* PUSHes that begin in one iteration of the reactor */
 /* While a PUSH waits for a buffer, one is taken from a PUSH that was begun and … */
 #define LOOK_US  100000ull
 #define STALL_US 500000ull  /* … of which so long nothing came */
@@ -45,20 +49,39 @@ bool lnet_push_allowed(const struct lnet_api *api, const struct share_account *a
     return a->part < PUSHES_ANYWAY || a->part + api->arriving_all <= LNET_PUSH_BUFFERS;
 }
 
-void lnet_push_begins(struct lnet_node *node, struct lnet_msg *msg)
+/* The account of the prefix of a peer, or of the peer. */
+static struct share_account *widest(struct share_account *a)
 {
-    msg->asker->part++;
-    if (msg->asker->prefix)
-        msg->asker->prefix->part++;
-    node->api->arriving_all++;
+    return a->prefix ? a->prefix : a;
+}
+
+/* Adds n to the PUSHes of an asker that are being received. The waiters of its prefix have a copy
+ * of their number. */
+static void count_arriving(struct lnet_api *api, struct share_account *a, int n)
+{
+    struct share_account *waiter;
+
+    a->part += (uint32_t)n;
+    if (a->prefix)
+        a->prefix->part += (uint32_t)n;
+    api->arriving_all += (uint32_t)n;
+    if (api->nlazy == 0)
+        return;
+    waiter = share_of(&api->waiters, a->key, a->prefix ? a->prefix->key : NULL);
+    if (waiter) {
+        widest(waiter)->part = widest(a)->part;
+        share_drop(&api->waiters, waiter);
+    }
+}
+
+void lnet_push_begins(struct lnet_node *node, const struct lnet_msg *msg)
+{
+    count_arriving(node->api, msg->asker, 1);
 }
 
 void lnet_push_ends(struct lnet_node *node, const struct lnet_msg *msg)
 {
-    msg->asker->part--;
-    if (msg->asker->prefix)
-        msg->asker->prefix->part--;
-    node->api->arriving_all--;
+    count_arriving(node->api, msg->asker, -1);
 }
 
 /* ---- those that are being received, on the reactor of the connection ---- */
@@ -122,7 +145,19 @@ static void look_for_stalled(struct reactor_timer *t)
 
 /* ---- PUSHes that wait for a buffer ---- */
 
-void lnet_push_wait(struct lnet_node *node, struct lnet_rx *rx)
+/* PUSHes that are being received from the prefix of a peer, or from the peer. */
+static uint32_t arriving_from(struct lnet_node *node, const struct lnet_nid *nid)
+{
+    struct share_account *a = lnet_asker_of(node, &node->api->askers, nid);
+    uint32_t n = a ? widest(a)->part : 0;
+
+    if (a)
+        share_drop(&node->api->askers, a);
+    return n;
+}
+
+/* Lets a PUSH wait for a buffer, if its sender's share of the line allows. */
+static void lazy_wait(struct lnet_node *node, struct lnet_rx *rx)
 {
     struct lnet_api *api = node->api;
     struct share_account *a = lnet_asker_of(node, &api->waiters, &rx->from->nid);
@@ -134,6 +169,8 @@ void lnet_push_wait(struct lnet_node *node, struct lnet_rx *rx)
         return;
     }
     share_take(a);
+    widest(a)->part = arriving_from(node, &rx->from->nid);
+    rx->waiter = a;
     api->nlazy++;
     rx->wait_until_us = reactor_now_us() + LAZY_WAIT_US;
     TAILQ_INSERT_TAIL(&api->lazy, rx, queue);
@@ -142,39 +179,28 @@ void lnet_push_wait(struct lnet_node *node, struct lnet_rx *rx)
         reactor_timer_arm(&api->lazy_timer, LAZY_WAIT_US);
 }
 
-static void lazy_left(struct lnet_api *api, const struct lnet_nid *from)
+static void lazy_left(struct lnet_api *api, struct share_account *waiter)
 {
     api->nlazy--;
     relaxed_store(&api->buffer_wanted, api->nlazy > 0);
-    share_give(&api->waiters, lnet_asker_of(api->node, &api->waiters, from));
+    share_give(&api->waiters, waiter);
 }
 
 static void lazy_end(struct lnet_node *node, struct lnet_rx *rx, enum lnet_drop why)
 {
     TAILQ_REMOVE(&node->api->lazy, rx, queue);
-    lazy_left(node->api, &rx->from->nid);
+    lazy_left(node->api, rx->waiter);
     lnet_local_answer(rx, why);
 }
 
-/* PUSHes that are being received from the prefix of a peer, or from the peer. */
-static uint32_t arriving_from(struct lnet_node *node, const struct lnet_nid *nid)
-{
-    struct share_account *a = lnet_asker_of(node, &node->api->askers, nid);
-    uint32_t n = a ? (a->prefix ? a->prefix : a)->part : 0;
-
-    if (a)
-        share_drop(&node->api->askers, a);
-    return n;
-}
-
 /* The one that has waited longest, of those of whose prefix the fewest are being received. */
-static struct lnet_rx *lazy_next(struct lnet_node *node)
+static struct lnet_rx *lazy_next(struct lnet_api *api)
 {
     struct lnet_rx *rx, *best = NULL;
     uint32_t least = UINT32_MAX;
 
-    TAILQ_FOREACH(rx, &node->api->lazy, queue) {
-        uint32_t n = arriving_from(node, &rx->from->nid);
+    TAILQ_FOREACH(rx, &api->lazy, queue) {
+        uint32_t n = widest(rx->waiter)->part;
 
         if (n < least) {
             best = rx;
@@ -196,33 +222,71 @@ static void lazy_expired(struct reactor_timer *t)
         reactor_timer_arm(t, rx->wait_until_us - now);
 }
 
-/* A receive that ends at once posts its buffer again and comes back here: that must not nest. */
-void lnet_lazy_retry(struct lnet_node *node)
+/* Returns whether the PUSH that is next in the line got a buffer. */
+static bool serve_lazy(struct lnet_api *api)
 {
-    struct lnet_api *api = node->api;
-    struct lnet_rx *rx, *next;
-    struct lnet_nid from;
+    struct lnet_rx *rx = lazy_next(api), *next = TAILQ_NEXT(rx, queue);
+    struct share_account *waiter = rx->waiter;
 
-    if (api->lazy_busy)
-        return;
-    api->lazy_busy = true;
-    while ((rx = lazy_next(node))) {
-        next = TAILQ_NEXT(rx, queue);
-        from = rx->from->nid;
-        TAILQ_REMOVE(&api->lazy, rx, queue);
-        if (lnet_local_put(node, rx)) {
-            lazy_left(api, &from);
-            continue;
-        }
-        if (next)
-            TAILQ_INSERT_BEFORE(next, rx, queue);
-        else
-            TAILQ_INSERT_TAIL(&api->lazy, rx, queue);
-        break;
+    TAILQ_REMOVE(&api->lazy, rx, queue);
+    if (lnet_local_put(api->node, rx)) {
+        lazy_left(api, waiter);
+        return true;
     }
-    api->lazy_busy = false;
+    if (next)
+        TAILQ_INSERT_BEFORE(next, rx, queue);
+    else
+        TAILQ_INSERT_TAIL(&api->lazy, rx, queue);
+    return false;
+}
+
+static void serve_arrived(struct lnet_api *api)
+{
+    struct lnet_rx *rx = TAILQ_FIRST(&api->arrived);
+
+    TAILQ_REMOVE(&api->arrived, rx, queue);
+    if (lnet_local_put(api->node, rx))
+        return;
+    if (relaxed_load(&api->node->stopping))
+        lnet_local_answer(rx, LNET_DROP_SHUTDOWN);
+    else
+        lazy_wait(api->node, rx);
+}
+
+static void serve_soon(struct lnet_api *api)
+{
+    if (api->serve_posted)
+        return;
+    api->serve_posted = true;
+    reactor_post(lnet_node_home(api->node), &api->serve);
+}
+
+static void push_serve(struct reactor_task *task)
+{
+    struct lnet_api *api = container_of(task, struct lnet_api, serve);
+    unsigned left = SERVE_BURST;
+
+    while (left > 0 && !TAILQ_EMPTY(&api->lazy) && serve_lazy(api))
+        left--;
+    for (; left > 0 && !TAILQ_EMPTY(&api->arrived); left--)
+        serve_arrived(api);
+    api->serve_posted = false; /* not before: a receive that ends at once posts its buffer again */
+    if (left == 0)
+        serve_soon(api);
     if (TAILQ_EMPTY(&api->lazy))
         reactor_timer_cancel(&api->lazy_timer);
+}
+
+void lnet_push_arrived(struct lnet_node *node, struct lnet_rx *rx)
+{
+    TAILQ_INSERT_TAIL(&node->api->arrived, rx, queue);
+    serve_soon(node->api);
+}
+
+void lnet_lazy_retry(struct lnet_node *node)
+{
+    if (!TAILQ_EMPTY(&node->api->lazy))
+        serve_soon(node->api);
 }
 
 void lnet_lazy_flush(struct lnet_node *node)
@@ -236,7 +300,9 @@ void lnet_lazy_flush(struct lnet_node *node)
 
 int lnet_push_init(struct lnet_api *api)
 {
+    TAILQ_INIT(&api->arrived);
     TAILQ_INIT(&api->lazy);
+    api->serve.fn = push_serve;
     reactor_timer_init(&api->lazy_timer, lazy_expired);
     for (unsigned i = 0; i < api->node->nshards; i++) {
         api->pushes[i].api = api;

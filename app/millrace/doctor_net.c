@@ -10,8 +10,9 @@
 #include "app/millrace/doctor.h"
 
 #define LEAST_MTU    1500
-#define MAX_GATEWAYS 64  /* that are looked at */
-#define BACKLOG      127 /* of the acceptor */
+#define MAX_GATEWAYS 64    /* that are looked at */
+#define BACKLOG      127   /* of the acceptor */
+#define NEIGHBOURS   16384 /* more than connections of a reactor, which may all be on one link */
 
 static int mtu_of(const char *ifname)
 {
@@ -133,6 +134,7 @@ static void check_interface(struct doctor *d, const struct ifaddrs *own, const c
 void doctor_check_nis(struct doctor *d)
 {
     long backlog = doctor_number(d, "/proc/sys/net/core/somaxconn");
+    long neighbours = doctor_number(d, "/proc/sys/net/ipv4/neigh/default/gc_thresh3");
     char name[96];
 
     for (unsigned i = 0; i < d->cfg->ni_count; i++) {
@@ -151,6 +153,17 @@ void doctor_check_nis(struct doctor *d)
         report_add(d->findings, REPORT_WARNING, "sysctl", "somaxconn",
                    "%ld: clients that connect at once after a restart are turned away", backlog);
         report_remedy(d->findings, "sysctl -w net.core.somaxconn=4096");
+    }
+    if (neighbours >= 0 && neighbours < NEIGHBOURS && doctor_uses(d, LNET_LND_SOCK)) {
+        report_add(
+            d->findings, REPORT_WARNING, "sysctl", "gc_thresh3",
+            "the kernel knows the MACs of %ld nodes at most; with more on its links, or if one "
+            "has the router call so many addresses, new nodes cannot connect",
+            neighbours);
+        report_remedy(d->findings,
+                      "sysctl -w net.ipv4.neigh.default.gc_thresh3=%d "
+                      "net.ipv6.neigh.default.gc_thresh3=%d",
+                      NEIGHBOURS, NEIGHBOURS);
     }
 }
 

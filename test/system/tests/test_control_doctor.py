@@ -35,6 +35,7 @@ PMD = "usr/lib/any/dpdk/pmds-1/librte_net_known.so.1.0"
 CLOCK = "sys/devices/system/clocksource/clocksource0/current_clocksource"
 HUGE = "sys/devices/system/node/node0/hugepages/hugepages-2048kB/"
 CONF = "proc/sys/net/ipv4/conf/"
+NEIGHBOURS = "proc/sys/net/ipv4/neigh/default/gc_thresh3"
 RDMA = "sys/class/infiniband/dev0/ports/1/"
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
@@ -58,7 +59,7 @@ FILES = {
     "proc/mounts": "none /proc proc rw 0 0\nnone /dev/hugepages hugetlbfs rw 0 0\n",
     "proc/self/status": "Name:\tmillrace\nCapEff:\t0000000000003400\n",
     "proc/net/tcp": HEAD + listener("0900000A")[len(HEAD):], "proc/net/tcp6": HEAD,
-    "proc/sys/net/core/somaxconn": "4096", CONF + "all/rp_filter": "0", CONF + "eth0/rp_filter": "1",
+    "proc/sys/net/core/somaxconn": "4096", NEIGHBOURS: "16384", CONF + "all/rp_filter": "0", CONF + "eth0/rp_filter": "1",
     PCI + "/vendor": "0x8086", PCI + "/device": "0x1572", PCI + "/numa_node": "0",
     PCI + "/driver": ">../../drivers/vfio-pci", PCI + "/iommu_group": ">../../../kernel/iommu_groups/7", "dev/vfio/7": "",
     PMD: pmd(0x1572), PCI + "/class": "0x020000",
@@ -89,6 +90,7 @@ WRONG = {
     "ksocklnd": ({"sys/module/lnet/refcnt": "1", "sys/module/ksocklnd/x": ""}, "", "kernel LNet", "ksocklnd", ERROR, "loaded", "rmmod"),
     "ko2iblnd": ({"sys/module/lnet/refcnt": "1", "sys/module/ko2iblnd/x": ""}, "", "kernel LNet", "ko2iblnd", ERROR, "loaded", "rmmod"),
     "backlog": ({"proc/sys/net/core/somaxconn": "100"}, "", "sysctl", "somaxconn", WARNING, "100", "net.core.somaxconn"),
+    "neighbours": ({NEIGHBOURS: "1024"}, "", "sysctl", "gc_thresh3", WARNING, "1024 nodes", "net.ipv4.neigh.default.gc_thresh3=16384"),
     "no device": ({PCI + "/vendor": None}, "", "pci", "0000:3b:00.0", ERROR, "no such device", "lspci"),
     "no library": ({PMD: pmd(0x1573)}, "", "driver", "0000:3b:00.0", ERROR, "8086:1572", "apt install"),
     "not bound": ({PCI + "/driver": None}, "", "pci", "0000:3b:00.0", ERROR, "no driver", "dpdk-devbind.py --bind=vfio-pci 0000:3b:00.0"),

@@ -169,7 +169,7 @@ async def ask_as(router, uid, groups, method, params=None):
     argv = ["setpriv", f"--reuid={uid}", f"--regid={groups[0]}", f"--groups={','.join(map(str, groups))}",
             "/usr/bin/python3", "-c", ASK, router.sock, json.dumps(request)]
     p = await asyncio.create_subprocess_exec(*argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    out, err = await asyncio.wait_for(p.communicate(), 20)
+    out, err = await asyncio.wait_for(p.communicate(), 20 * router.env.slower)
     if p.returncode:
         raise OSError(err.decode().strip().splitlines()[-1] if err else f"exit status {p.returncode}")
     return json.loads(out) if out.strip() else None

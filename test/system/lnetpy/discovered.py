@@ -6,7 +6,8 @@
 
 Each connects by the protocol, answers what a kernel node of 2.15 answers, and pushes its ping info when the process reads a line.
 Every tenth of a second it prints a line of JSON. connected: nodes; acked: their pushes that the router has acknowledged; asked: pings
-of the router; pushed: PUSHes that each node has had at least; more: nodes that have had one more.
+of the router; pushed: PUSHes that each node has had at least; more: nodes that have had one more; again: PUSHes that were sent again
+as no ACK came in AGAIN seconds. A kernel node waits for its transaction timeout, and then for something to begin a discovery.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from lnetpy import nid as N     # noqa: E402
 from lnetpy import wire         # noqa: E402
 
 AHEAD = 256     # connections that are being made
+AGAIN = 5
 FEATURES = wire.F_NI_STATUS | wire.F_RTE_DISABLED | wire.F_MULTI_RAIL | wire.F_DISCOVERY
 FRAME, HEADER = len(wire.frame(wire.NOOP)), wire.header_size(False)
 
@@ -35,7 +37,7 @@ class Node:
     def __init__(self, nid, router):
         self.nid, self.router = nid, router
         self.sock, self.got, self.greeted = None, b"", False
-        self.acked, self.pushed, self.asked = False, 0, 0
+        self.acked, self.pushed, self.asked, self.due = False, 0, 0, 0
 
     def connect(self):
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -55,6 +57,7 @@ class Node:
         self.sock.send(wire.frame(wire.LNET) + head.pack(False) + payload)
 
     def push(self):
+        self.due = time.monotonic() + AGAIN
         self.send(wire.PUT, wire.put_union(b"\x01" * 16, wire.PING_MATCH, 0), self.info())
 
     def hear(self):
@@ -110,7 +113,7 @@ def main():
     nodes = [Node(N.parse(f"{first + i}@tcp"), router) for i in range(o.count)]
     poll, by_fd, due = select.epoll(), {}, collections.deque(nodes)
     poll.register(0, select.EPOLLIN)
-    calling, told = 0, 0.0
+    calling, told, again = 0, 0.0, 0
     while True:
         while due and calling < AHEAD:
             node = due.popleft()
@@ -136,9 +139,14 @@ def main():
         now = time.monotonic()
         if now - told >= 0.1:
             told = now
+            for node in nodes:
+                if not node.acked and 0 < node.due < now:
+                    node.push()
+                    again += 1
             least = min(n.pushed for n in nodes)
             print(json.dumps({"connected": sum(n.greeted for n in nodes), "acked": sum(n.acked for n in nodes),
-                              "asked": sum(n.asked for n in nodes), "pushed": least, "more": sum(n.pushed > least for n in nodes)}), flush=True)
+                              "asked": sum(n.asked for n in nodes), "pushed": least, "more": sum(n.pushed > least for n in nodes), "again": again}),
+                  flush=True)
 
 
 if __name__ == "__main__":

@@ -107,5 +107,6 @@ async def test_ten_thousand(env):
         env.result(f"longest callback on a reactor {longest_us(now):.0f} us, stalls {held} and then {stalls(now)}")
     pings.task.cancel()
     many.stop()
+    env.result(f"{many.row['again']} pushed again; {(await r.drops())['no_message_memory']} had found the line for a buffer full")
     assert took <= TOLD * env.stretch() * env.slower, f"it took {took:.1f} s until all were told"
     assert not many.row["asked"], "the router asks peers that have pushed the whole of their info"

@@ -144,7 +144,8 @@ async def beside(env, what, nets, who, until, seconds=5, router=None, far=None, 
     c, r, s = await scene(env, nets, **(router or {}))
     b = Bystander(env, c, s, r)
     if far:
-        Attack(env, far[0], r.nids[1].ip, addresses(nets[1:], *far[2:] or (who,)), host="far", net="tcp1", **far[1])
+        there = Attack(env, far[0], r.nids[1].ip, addresses(nets[1:], *far[2:] or (who,)), host="far", net="tcp1", **far[1])
+        await env.until(there.last, "the host on the server's net has begun", ATTACK_LIMIT * env.slower)
     attack = Attack(env, what, r.nids[0].ip, addresses(nets, who), **settings)
     await env.until_async(lambda: until(r, attack), f"the attack is under way ({attack.last()})", ATTACK_LIMIT * env.slower * env.stretch())
     joined = []

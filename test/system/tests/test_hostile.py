@@ -256,7 +256,7 @@ async def test_paced_bulk(env, who):
 
 
 @deadline(90)
-@cases("20")
+@cases("20", "40")
 async def test_silent_next_hops(env, who):
     """Messages for more nodes than there are connections. All of them take our calls and say nothing: calls hold a part only."""
     env.need_millrace()
@@ -265,7 +265,7 @@ async def test_silent_next_hops(env, who):
         attack.last()
         return (await r.drops())["tcp_no_memory"] > 0
     await beside(env, "dead_small", V4, int(who), refused, per=2, far=("mute", {}, 150),
-                 router={"reactors": 1, "buffers": {"small": 16384, "tiny": 2048}, "extra": "  max_connections: 112\n"})
+                 router={"reactors": 1, "buffers": {"small": 16384, "tiny": 2048}, "extra": f"  max_connections: {32 + 4 * int(who)}\n"})
 
 
 @deadline(90)

@@ -2,9 +2,10 @@
 /*
  * Input: what happens on the link of an IP layer of two reactors, step by step: ARP packets,
  * neighbour discovery, echo requests and MLD queries of any station, right or damaged, packets of
- * ours to be sent, confirmations of TCP, a link that goes and comes, a port without buffers or
- * room, and time. The port and the clock are those of the unit tests (test/unit/inet_test.h). The
- * IP layer lives on across inputs; its neighbour tables are cut down so that inputs fill them.
+ * ours to be sent, to answer calls, too, confirmations of TCP, a link that goes and comes, a port
+ * without buffers or room, and time. The port and the clock are those of the unit tests
+ * (test/unit/inet_test.h). The IP layer lives on across inputs; its neighbour tables are cut down
+ * so that inputs fill them.
  *
  * The rules of neigh.c and dad.c are checked after every step: only packets to be sent make
  * entries, no station diverts the packets of a live neighbour, no station takes an address that is
@@ -43,7 +44,7 @@ enum step {
 struct was {
     struct inet_addr addr;
     struct rte_ether_addr mac, claimed;
-    bool resolved, disputed;
+    bool resolved, answered, disputed;
     uint64_t disputed_us;
 };
 
@@ -116,8 +117,13 @@ static void remember(void)
         for (unsigned i = 0; i < ENTRIES && sh->neighs > 0; i++) {
             const struct neigh *n = &sh->neigh[i];
 
-            was[r][i] =
-                (struct was){n->addr, n->mac, n->claimed, resolved(n), n->disputed, n->disputed_us};
+            was[r][i] = (struct was){.addr = n->addr,
+                                     .mac = n->mac,
+                                     .claimed = n->claimed,
+                                     .resolved = resolved(n),
+                                     .answered = n->confirmed_us != 0,
+                                     .disputed = n->disputed,
+                                     .disputed_us = n->disputed_us};
         }
     }
     for (unsigned i = 0; i < ifp->owns; i++) {
@@ -126,14 +132,14 @@ static void remember(void)
     }
 }
 
-/* The MAC of a live neighbour changes when its old station has not answered for a second. Where a
+/* The MAC of a neighbour that has answered changes when it does not answer for a second. Where a
  * step makes many entries, one may have been evicted and made anew, with the MAC that asked last.
  */
 static void check_entry(const struct neigh *n, const struct was *w, unsigned made)
 {
     if (made > 1 && n->confirmed_us == 0 && n->disputed_us == 0)
         return;
-    if (!w->resolved || !resolved(n) || !inet_same(&w->addr, &n->addr) ||
+    if (!w->resolved || !w->answered || !resolved(n) || !inet_same(&w->addr, &n->addr) ||
         rte_is_same_ether_addr(&w->mac, &n->mac))
         return;
     HOLDS(w->disputed && rte_is_same_ether_addr(&w->claimed, &n->mac));
@@ -383,6 +389,21 @@ static bool path_to(unsigned r, bool is6, const struct inet_addr *to, struct ine
     return inet_path_get(inet->shard[r], NULL, local, to, path) == 0;
 }
 
+/* What is sent answers a call. */
+static void call_one(unsigned r, bool is6, const struct inet_addr *to, const uint8_t mac[6])
+{
+    struct rte_mbuf *m = rte_pktmbuf_alloc(pool);
+    struct inet_path path;
+
+    HOLDS(m);
+    memcpy(rte_pktmbuf_append(m, RTE_ETHER_HDR_LEN) + RTE_ETHER_ADDR_LEN, mac, RTE_ETHER_ADDR_LEN);
+    reactor_bind(reactor_at(test_env, r));
+    if (path_to(r, is6, to, &path))
+        inet_path_called(inet->shard[r], &path, m);
+    reactor_bind(reactor_control(test_env));
+    rte_pktmbuf_free(m);
+}
+
 static void send_one(unsigned r, bool is6, const struct inet_addr *to)
 {
     struct inet_path path;
@@ -404,7 +425,13 @@ static void send_step(struct input *in)
 {
     unsigned how = take_bytes(in, 1);
     struct inet_addr to = take_addr(in, how & 1);
+    uint8_t mac[6];
 
+    if ((how & 64) != 0) {
+        take_mac(in, mac);
+        if (rte_is_valid_assigned_ether_addr((const struct rte_ether_addr *)mac))
+            call_one(how >> 1 & 1, how & 1, &to, mac);
+    }
     for (unsigned i = 0; i <= (how >> 2) % 16; i++)
         send_one(how >> 1 & 1, how & 1, &to);
     look(1);

@@ -188,6 +188,9 @@ int inet_path_get(struct inet_shard *sh, struct inet_if *ifp, const struct inet_
 bool inet_path_valid(struct inet_shard *sh, const struct inet_path *path);
 /* The path's MTU was learnt (by ICMP and believed by TCP, or by its own probing). Kept 10 min. */
 void inet_path_mtu_set(struct inet_shard *sh, const struct inet_addr *remote, unsigned mtu);
+/* A call that came in, m from its Ethernet header on, is about to be answered at this path. */
+void inet_path_called(struct inet_shard *sh, const struct inet_path *path,
+                      const struct rte_mbuf *m);
 /* Peer answers at this path: reachability of its neighbour is confirmed (RFC 4861 §7.3.1). */
 void inet_path_confirm(struct inet_shard *sh, const struct inet_path *path);
 

@@ -108,9 +108,10 @@ void hand_note_to(struct inet_shard *sh, unsigned reactor, const struct note *no
     struct inet_shard *to = sh->inet->shard[reactor];
     struct inet_pair *pair = to->in[sh->index];
     uint32_t head = pair->note_head, used;
-    /* Anybody can send ICMP errors and MLD queries, in any number: neighbours and conflicts have
-     * room behind them. */
-    bool anybodys = note->kind == NOTE_ICMP_ERROR || note->kind == NOTE_MLD;
+    /* Anybody can send ICMP errors, MLD queries and questions, in any number: answers of neighbours
+     * and conflicts have room behind them. */
+    bool anybodys = note->kind == NOTE_ICMP_ERROR || note->kind == NOTE_MLD ||
+                    (note->kind == NOTE_NEIGH && !(note->flags & NEIGH_SOLICITED));
     uint32_t most = anybodys ? INET_NOTE_RING / 2 : INET_NOTE_RING;
 
     if (!sh->running)

@@ -194,14 +194,15 @@ TAILQ_HEAD(neigh_list, neigh);
 #define NEIGH_SOLICITED 1 /* an answer to us */
 #define NEIGH_OVERRIDE  2 /* RFC 4861 §4.4; ARP always says so */
 #define NEIGH_ASKED     4 /* a question about an address of ours */
+#define NEIGH_CALLED    8 /* a call, which is answered now */
 
-/* A station that asked for an address of ours: it is about to send something. */
+/* A station that asked for an address of ours, or called it: it is about to send something. */
 struct neigh_asker {
     struct inet_addr addr;
     uint64_t at_us; /* 0: none */
     struct rte_ether_addr mac;
     uint8_t ifindex;
-    bool disputed; /* another MAC asked in the name of the same address */
+    bool disputed; /* since the last call another MAC asked in the name of the same address */
 };
 
 struct pmtu_entry {

@@ -9,12 +9,15 @@
  *
  * Stations that asked for an address of ours are noted apart. An entry for one of them begins with
  * its MAC, so that a new caller is answered though questions to all are limited and many are under
- * way. An address for which two MACs asked is looked for as others are.
+ * way. An address for which two MACs asked is looked for as others are. An answer to a call goes to
+ * the MAC that the call came from: it is noted as if no other had asked. It replaces that of an
+ * entry while no station has answered. A host that asks in the name of another does not keep the
+ * other out.
  *
- * A station's own announcement changes an entry, with one exception. Where the entry has another
- * MAC, the old station is probed first; the entry changes when it does not answer within a
- * second. So a forged reply does not divert packets of a live neighbour, and an address that
- * moves is followed after that second.
+ * The first answer to us decides where an entry is. From then on a station's own announcement
+ * changes it, with one exception. Where the entry has another MAC, the old station is probed first;
+ * the entry changes when it does not answer within a second. So a forged reply does not divert
+ * packets of a live neighbour, and an address that moves is followed after that second.
  */
 #include "lib/lnd_eth/ip/inet_internal.h"
 
@@ -244,11 +247,11 @@ static bool asker_is(const struct neigh_asker *a, const struct inet_if *ifp,
 }
 
 static void asker_note(struct inet_shard *sh, const struct inet_if *ifp,
-                       const struct inet_addr *addr, const struct rte_ether_addr *mac)
+                       const struct inet_addr *addr, const struct rte_ether_addr *mac, bool called)
 {
     struct neigh_asker *a = asker_place(sh, ifp, addr);
     bool disputed =
-        asker_is(a, ifp, addr) && (a->disputed || !rte_is_same_ether_addr(&a->mac, mac));
+        !called && asker_is(a, ifp, addr) && (a->disputed || !rte_is_same_ether_addr(&a->mac, mac));
 
     *a = (struct neigh_asker){*addr, reactor_now_us(), *mac, (uint8_t)ifp->index, disputed};
 }
@@ -288,6 +291,16 @@ static struct neigh *entry_make(struct inet_shard *sh, const struct inet_if *ifp
     n->next = *chain;
     *chain = index;
     return n;
+}
+
+/* The station at a new MAC has not answered yet. */
+static void mac_set(struct neigh *n, const struct rte_ether_addr *mac)
+{
+    if (rte_is_same_ether_addr(&n->mac, mac))
+        return;
+    n->mac = *mac;
+    n->confirmed_us = 0;
+    n->proven = false;
 }
 
 /* ---- asking ---- */
@@ -362,7 +375,7 @@ static void next_question(struct inet_shard *sh, struct neigh *n)
     if (n->disputed && n->probes >= DISPUTE_ASKS) {
         /* The station at the MAC that we know did not answer: the claim of another is believed,
          * and it is asked in turn. */
-        n->mac = n->claimed;
+        mac_set(n, &n->claimed);
         n->disputed = false;
         begin(n, NEIGH_PROBE);
     } else if (n->probes < ASK_MAX) {
@@ -450,7 +463,7 @@ static void held_send(struct inet_shard *sh, struct neigh *n)
 }
 
 /* A connection of ours wants a neighbour that was looked for to answer somebody. It is asked anew,
- * out of what is kept for us. */
+ * out of what is kept for us. So is one that a call alone says where it is. */
 static void make_own(struct inet_shard *sh, struct neigh *n)
 {
     bool waits = unresolved(n);
@@ -460,6 +473,8 @@ static void make_own(struct inet_shard *sh, struct neigh *n)
     if (waits)
         list_out(sh, n);
     n->own = true;
+    if (!waits && n->confirmed_us == 0)
+        ask(sh, n, false);
     if (!waits)
         return;
     list_in(sh, n);
@@ -489,6 +504,7 @@ static struct neigh *entry_of(struct inet_shard *sh, struct inet_if *ifp,
         if (mac) {
             n->mac = *mac;
             stale(n);
+            ask(sh, n, true);
             ask(sh, n, false); /* the true one answers, if another asked in its name */
         } else {
             begin(n, NEIGH_INCOMPLETE);
@@ -557,11 +573,35 @@ static void confirmed(struct neigh *n)
     reactor_timer_arm(&n->timer, LOOK_US);
 }
 
+static void dispute(struct neigh *n, const struct rte_ether_addr *claimed)
+{
+    n->disputed = true;
+    n->disputed_us = reactor_now_us();
+    n->claimed = *claimed;
+    begin(n, NEIGH_PROBE);
+}
+
+/* Moves an entry from whose MAC no answer came yet: for good to a station that answers; to one that
+ * calls, it is asked first. */
+static bool unsure_moved(struct neigh *n, const struct rte_ether_addr *mac, unsigned flags)
+{
+    struct rte_ether_addr was = n->mac;
+
+    if (n->confirmed_us != 0 || (flags & (NEIGH_SOLICITED | NEIGH_CALLED)) == 0)
+        return false;
+    mac_set(n, mac);
+    if ((flags & NEIGH_SOLICITED) != 0)
+        confirmed(n);
+    else
+        dispute(n, &was);
+    return true;
+}
+
 /* Another MAC for a neighbour that has one. */
 static void claimed(struct neigh *n, const struct rte_ether_addr *mac, unsigned flags)
 {
-    uint64_t now = reactor_now_us();
-
+    if (unsure_moved(n, mac, flags))
+        return;
     if ((flags & NEIGH_OVERRIDE) == 0) {
         /* §7.2.5: the entry stays, but is not sure any more. */
         if (n->state == NEIGH_REACHABLE)
@@ -572,12 +612,9 @@ static void claimed(struct neigh *n, const struct rte_ether_addr *mac, unsigned 
         n->claimed = *mac;
         return;
     }
-    if (n->disputed_us != 0 && now - n->disputed_us < ASK_US)
+    if (n->disputed_us != 0 && reactor_now_us() - n->disputed_us < ASK_US)
         return;
-    n->disputed = true;
-    n->disputed_us = now;
-    n->claimed = *mac;
-    begin(n, NEIGH_PROBE);
+    dispute(n, mac);
 }
 
 void neigh_heard(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *addr,
@@ -587,12 +624,12 @@ void neigh_heard(struct inet_shard *sh, struct inet_if *ifp, const struct inet_a
     struct neigh *n;
 
     if ((flags & NEIGH_ASKED) != 0)
-        asker_note(sh, ifp, addr, mac);
+        asker_note(sh, ifp, addr, mac, (flags & NEIGH_CALLED) != 0);
     if (i == INET_NEIGH_NONE)
         return;
     n = &sh->neigh[i];
     if (unresolved(n)) {
-        n->mac = *mac;
+        mac_set(n, mac);
         if ((flags & NEIGH_SOLICITED) != 0)
             confirmed(n);
         else
@@ -616,6 +653,17 @@ void neigh_tell(struct inet_shard *sh, struct inet_if *ifp, const struct inet_ad
 
     neigh_heard(sh, ifp, addr, mac, flags);
     hand_note(sh, &note);
+}
+
+/* Beyond a gateway it is not known whose MAC that is. */
+void inet_path_called(struct inet_shard *sh, const struct inet_path *path, const struct rte_mbuf *m)
+{
+    const struct rte_ether_hdr *eth = rte_pktmbuf_mtod(m, const struct rte_ether_hdr *);
+
+    if (inet_same(&path->next_hop, &path->remote) &&
+        !rte_is_same_ether_addr(&eth->src_addr, &path->ifp->ip->port->mac))
+        neigh_heard(sh, path->ifp, &path->remote, &eth->src_addr,
+                    NEIGH_OVERRIDE | NEIGH_ASKED | NEIGH_CALLED);
 }
 
 /* While two stations claim the address it is not known who of them answers. */

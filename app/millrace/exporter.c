@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * `millrace exporter`: metrics of a running millraced for Prometheus, over HTTP or HTTPS by
- * libmicrohttpd. Its one thread makes one page at a time; other scrapers wait for it, and only so
- * many may. A connection is for one request, and has a deadline for it and one for its page.
+ * libmicrohttpd. A thread scrapes millraced, once at a time, for all requests that wait: they are
+ * suspended until then, and share a page of each format. A request that comes while a scrape is
+ * under way shares it, too. The other thread has the connections. A connection is for one request,
+ * and has a deadline for it and one for its page.
  */
 #include <assert.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,25 +23,36 @@
 #include <microhttpd.h>
 
 #include "app/millrace/cli.h"
+#include "app/millrace/metrics.h"
 #include "app/millrace/scrape.h"
+#include "lib/base/minmax.h"
 
 #define DEFAULT_LISTEN  "127.0.0.1:9988"
 #define DEFAULT_PEERS   20
 #define DEFAULT_ROUTES  256
 #define DEFAULT_SECONDS 5
-#define CONNECTIONS     128
-#define REFUSED         16 /* further places, for connections that libmicrohttpd is to close */
+#define CONNECTIONS     256
+#define PLACES          (CONNECTIONS + 32) /* with those that are being closed */
 #define PER_ADDRESS     8
-#define REQUEST_S       5  /* from accept to the end of a request's header */
-#define PAGE_S          10 /* until the page that was made for it is taken */
+#define REQUEST_S       5   /* from accept to the end of a request's header */
+#define PAGE_S          10  /* until the page is taken */
+#define PROMPT_S        0.5 /* for either, where places are short */
+#define SCRAPE_EVERY_MS 500
 #define TICK_MS         250
+#define TEXT            "text/plain; charset=utf-8"
 #define OPENMETRICS     "application/openmetrics-text"
 
 struct place {
     struct MHD_Connection *of; /* NULL: a free place */
-    bool ended;                /* shut down, and soon closed by libmicrohttpd */
-    bool answered;
+    enum {
+        REQUESTS,
+        WAITS,
+        TAKES
+    } state;
+    bool ended;           /* shut down, and soon closed by libmicrohttpd */
     double since;         /* accepted, or answered */
+    double seconds;       /* WAITS: for a scrape that may take so long, or longer */
+    unsigned rank;        /* connections of its address when it came, this one included */
     struct in6_addr from; /* address, or the /64 of an IPv6 one */
 };
 
@@ -45,7 +60,14 @@ struct exporter {
     struct scraper scraper;
     unsigned seconds; /* for a scrape */
     struct MHD_Daemon *daemon;
-    struct place place[CONNECTIONS + REFUSED];
+    double scraping;              /* time that the scrape under way may take; 0: there is none */
+    bool ends;                    /* the thread that scrapes is to end */
+    int begin, done;              /* to that thread, and from it */
+    struct metrics *scraped;      /* its result; NULL: out of memory */
+    struct metrics *metrics;      /* of the last scrape */
+    struct MHD_Response *page[2]; /* of these metrics, by format; NULL: not asked for yet */
+    bool freed;                   /* a place, so that libmicrohttpd may accept again */
+    struct place place[PLACES];
 };
 
 static const char index_page[] = "<!DOCTYPE html><title>millrace exporter</title>"
@@ -61,12 +83,22 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+/* Lets libmicrohttpd run the request again, now to be answered. */
+static void resume(struct place *p)
+{
+    p->state = TAKES;
+    p->since = now();
+    MHD_resume_connection(p->of);
+}
+
 /* Lets libmicrohttpd find the connection's end, and close the socket itself. */
 static void end_place(struct place *p)
 {
     p->ended = true;
     shutdown(MHD_get_connection_info(p->of, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd,
              SHUT_RDWR);
+    if (p->state == WAITS)
+        resume(p);
 }
 
 static struct in6_addr prefix_of(const struct sockaddr *sa)
@@ -83,25 +115,34 @@ static struct in6_addr prefix_of(const struct sockaddr *sa)
     return from;
 }
 
-/* Ends a connection beyond the share of its address. Beyond the limit of all, ends the one that has
- * waited longest for its request. */
+static bool is_late(const struct place *p, double then, double request_s, double page_s)
+{
+    return p->of && !p->ended && p->state != WAITS &&
+           then - p->since > (p->state == TAKES ? page_s : request_s);
+}
+
+/* Ends a connection beyond the share of its address. Beyond the limit of all, ends one that takes
+ * its time or whose address has more than the newest one's, first of the addresses with most. There
+ * may be none: then the newest is kept while there is room, if it is its address's only one. */
 static void admit(struct exporter *e, struct place *newest)
 {
-    unsigned all = 0, of_address = 0;
-    struct place *oldest = newest;
+    struct place *first = NULL;
+    unsigned all = 0;
 
-    for (struct place *p = e->place; p < e->place + CONNECTIONS + REFUSED; p++) {
-        if (!p->of || p->ended)
-            continue;
-        all++;
-        of_address += IN6_ARE_ADDR_EQUAL(&p->from, &newest->from);
-        if (!p->answered && p->since < oldest->since)
-            oldest = p;
+    for (struct place *p = e->place; p < e->place + PLACES; p++) {
+        all += p->of && !p->ended;
+        newest->rank += p->of && !p->ended && IN6_ARE_ADDR_EQUAL(&p->from, &newest->from);
     }
-    if (of_address > PER_ADDRESS)
+    for (struct place *p = e->place; p < e->place + PLACES; p++)
+        if (p->of && !p->ended &&
+            (p->rank > newest->rank || is_late(p, newest->since, PROMPT_S, PROMPT_S)) &&
+            (!first || p->rank > first->rank ||
+             (p->rank == first->rank && p->since < first->since)))
+            first = p;
+    if (newest->rank > PER_ADDRESS || (all > CONNECTIONS && !first && newest->rank > 1))
         end_place(newest);
-    else if (all > CONNECTIONS)
-        end_place(oldest);
+    else if (all > CONNECTIONS && first)
+        end_place(first);
 }
 
 static void connection(void *arg, struct MHD_Connection *of, void **context,
@@ -112,10 +153,11 @@ static void connection(void *arg, struct MHD_Connection *of, void **context,
 
     if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
         *p = (struct place){0};
+        e->freed = true;
         return;
     }
     for (p = e->place; p->of; p++) /* libmicrohttpd accepts no more than there are places */
-        assert(p + 1 < e->place + CONNECTIONS + REFUSED);
+        assert(p + 1 < e->place + PLACES);
     *p = (struct place){
         .of = of,
         .since = now(),
@@ -128,42 +170,129 @@ static void connection(void *arg, struct MHD_Connection *of, void **context,
 /* Ends connections that were late at `then`. All that they had sent by then has been read. */
 static void end_late(struct exporter *e, double then)
 {
-    for (struct place *p = e->place; p < e->place + CONNECTIONS + REFUSED; p++)
-        if (p->of && !p->ended && then - p->since > (p->answered ? PAGE_S : REQUEST_S))
+    bool full =
+        MHD_get_daemon_info(e->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)->num_connections ==
+        PLACES;
+
+    for (struct place *p = e->place; p < e->place + PLACES; p++)
+        if (is_late(p, then, full ? PROMPT_S : REQUEST_S, full ? PROMPT_S : PAGE_S))
             end_place(p);
+}
+
+/* ---- scrapes ---- */
+
+static void notify(int fd)
+{
+    uint64_t one = 1;
+
+    (void)!write(fd, &one, sizeof(one)); /* of an eventfd: cannot fail */
+}
+
+static void wait_for(int fd)
+{
+    uint64_t n;
+
+    (void)!read(fd, &n, sizeof(n));
+}
+
+/* The thread that scrapes. While e->scraping is set, the scraper and the result are its own. */
+static void *scrape_all(void *arg)
+{
+    struct exporter *e = arg;
+
+    for (wait_for(e->begin); !e->ends; wait_for(e->begin)) {
+        double next = now() + SCRAPE_EVERY_MS / 1e3;
+
+        e->scraped = scrape(&e->scraper, e->scraping);
+        notify(e->done);
+        if (now() < next)
+            usleep((useconds_t)((next - now()) * 1e6));
+    }
+    return NULL;
+}
+
+/* Begins a scrape for those who wait, unless one is under way. It may take as long as the most
+ * patient of them waits: who is in a hurry cannot spoil the page of the others. */
+static void begin_scrape(struct exporter *e)
+{
+    double longest = 0;
+
+    for (struct place *p = e->place; p < e->place + PLACES && e->scraping == 0; p++)
+        if (p->of && p->state == WAITS)
+            longest = max(longest, p->seconds);
+    if (longest == 0)
+        return;
+    e->scraping = longest;
+    notify(e->begin);
+}
+
+static void drop_pages(struct exporter *e)
+{
+    for (int i = 0; i < 2; i++) {
+        if (e->page[i])
+            MHD_destroy_response(e->page[i]); /* what is being sent of it stays */
+        e->page[i] = NULL;
+    }
+    metrics_free(e->metrics);
+    e->metrics = NULL;
+}
+
+/* Answers those who wait for a scrape that may take no longer than this one. */
+static void end_scrape(struct exporter *e)
+{
+    wait_for(e->done);
+    drop_pages(e);
+    e->metrics = e->scraped;
+    e->scraped = NULL;
+    for (struct place *p = e->place; p < e->place + PLACES; p++)
+        if (p->of && p->state == WAITS && p->seconds <= e->scraping)
+            resume(p);
+    e->scraping = 0;
 }
 
 /* ---- requests ---- */
 
-/* Answers with a text, which libmicrohttpd frees if it is `made`. */
-static enum MHD_Result answer(struct MHD_Connection *to, unsigned status, const char *type,
-                              const char *text, size_t len, bool made)
+static struct place *place_of(struct MHD_Connection *of)
+{
+    return MHD_get_connection_info(of, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+}
+
+/* Returns a response of a text, which libmicrohttpd frees if it is `made`; NULL: out of memory. */
+static struct MHD_Response *response_of(const char *type, const char *text, size_t len, bool made)
 {
     struct MHD_Response *r = MHD_create_response_from_buffer(
         len, (void *)text, made ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
-    struct place *p =
-        MHD_get_connection_info(to, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
-    enum MHD_Result rc;
 
-    p->answered = true;
-    p->since = now();
-    if (!r) {
-        if (made)
-            free((void *)text);
-        return MHD_NO;
-    }
+    if (!r && made)
+        free((void *)text);
+    if (!r)
+        return NULL;
     MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
-    if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
-        MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
-    rc = MHD_queue_response(to, status, r);
-    MHD_destroy_response(r);
-    return rc;
+    return r;
 }
 
-static enum MHD_Result answer_text(struct MHD_Connection *to, unsigned status, const char *text)
+static enum MHD_Result answer(struct MHD_Connection *to, unsigned status, struct MHD_Response *r)
 {
-    return answer(to, status, "text/plain; charset=utf-8", text, strlen(text), false);
+    struct place *p = place_of(to);
+
+    p->state = TAKES;
+    p->since = now();
+    return r ? MHD_queue_response(to, status, r) : MHD_NO;
+}
+
+static enum MHD_Result answer_text(struct MHD_Connection *to, unsigned status, const char *type,
+                                   const char *text)
+{
+    struct MHD_Response *r = response_of(type, text, strlen(text), false);
+    enum MHD_Result rc;
+
+    if (r && status == MHD_HTTP_METHOD_NOT_ALLOWED)
+        MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+    rc = answer(to, status, r);
+    if (r)
+        MHD_destroy_response(r);
+    return rc;
 }
 
 /* Returns the time for a scrape: the exporter's own, or a bit less than the scraper waits. */
@@ -176,21 +305,40 @@ static double seconds_for(const struct exporter *e, struct MHD_Connection *to)
     return seconds > 0 && seconds < e->seconds ? seconds : e->seconds;
 }
 
+/* Returns the page of the last scrape, printed when it is first asked for; NULL: out of memory. */
+static struct MHD_Response *page_of(struct exporter *e, bool openmetrics)
+{
+    struct MHD_Response **page = &e->page[openmetrics];
+    char *text = NULL;
+    size_t len = 0;
+    FILE *to = *page || !e->metrics ? NULL : open_memstream(&text, &len);
+
+    if (!to)
+        return *page;
+    metrics_write(e->metrics, openmetrics, to);
+    if (fclose(to) == 0)
+        *page = response_of(openmetrics ? OPENMETRICS "; version=1.0.0; charset=utf-8"
+                                        : "text/plain; version=0.0.4; charset=utf-8",
+                            text, len, true);
+    else
+        free(text);
+    return *page;
+}
+
+/* Suspends a request until the end of a scrape. Answers a resumed one. */
 static enum MHD_Result answer_metrics(struct exporter *e, struct MHD_Connection *to)
 {
     const char *accept = MHD_lookup_connection_value(to, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
-    bool openmetrics = accept && strstr(accept, OPENMETRICS);
-    char *text = NULL;
-    size_t len = 0;
+    struct place *p = place_of(to);
 
-    if (!scrape(&e->scraper, seconds_for(e, to), openmetrics, &text, &len)) {
-        free(text);
-        return answer_text(to, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
-    }
-    return answer(to, MHD_HTTP_OK,
-                  openmetrics ? OPENMETRICS "; version=1.0.0; charset=utf-8"
-                              : "text/plain; version=0.0.4; charset=utf-8",
-                  text, len, true);
+    if (p->ended)
+        return MHD_NO;
+    if (p->state == TAKES)
+        return answer(to, MHD_HTTP_OK, page_of(e, accept && strstr(accept, OPENMETRICS)));
+    p->state = WAITS;
+    p->seconds = seconds_for(e, to);
+    MHD_suspend_connection(to);
+    return MHD_YES;
 }
 
 static enum MHD_Result request(void *arg, struct MHD_Connection *to, const char *url,
@@ -198,12 +346,11 @@ static enum MHD_Result request(void *arg, struct MHD_Connection *to, const char 
                                size_t *body_len, void **state)
 {
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
-        return answer_text(to, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+        return answer_text(to, MHD_HTTP_METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n");
     if (strcmp(url, "/") == 0)
-        return answer(to, MHD_HTTP_OK, "text/html; charset=utf-8", index_page,
-                      sizeof(index_page) - 1, false);
+        return answer_text(to, MHD_HTTP_OK, "text/html; charset=utf-8", index_page);
     if (strcmp(url, "/metrics") != 0)
-        return answer_text(to, MHD_HTTP_NOT_FOUND, "metrics are at /metrics\n");
+        return answer_text(to, MHD_HTTP_NOT_FOUND, TEXT, "metrics are at /metrics\n");
     return answer_metrics(arg, to);
 }
 
@@ -252,21 +399,31 @@ static bool read_number(const struct cli *cli, const json_t *args, const char *k
     return true;
 }
 
+/* Prints why libmicrohttpd cannot start. Later messages are about faults of clients, and would fill
+ * the log. */
+static void say(void *arg, const char *fmt, va_list args) __attribute__((format(printf, 2, 0)));
+
+static void say(void *arg, const char *fmt, va_list args)
+{
+    if (!((const struct exporter *)arg)->daemon)
+        vfprintf(stderr, fmt, args);
+}
+
 /* cert and key are texts of PEM files, or both NULL. */
 static bool serve(struct exporter *e, const struct addrinfo *at, const char *cert, const char *key)
 {
-    unsigned flags = MHD_USE_EPOLL | MHD_USE_ERROR_LOG |
+    unsigned flags = MHD_USE_EPOLL | MHD_USE_ERROR_LOG | MHD_ALLOW_SUSPEND_RESUME |
                      (at->ai_family == AF_INET6 ? MHD_USE_DUAL_STACK : 0) |
                      (cert ? MHD_USE_TLS : 0);
     struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)cert},
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)key},
                                    {MHD_OPTION_END, 0, NULL}};
 
-    e->daemon =
-        MHD_start_daemon(flags, 0, NULL, NULL, request, e, MHD_OPTION_SOCK_ADDR, at->ai_addr,
-                         MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_CONNECTION_LIMIT,
-                         (unsigned)(CONNECTIONS + REFUSED), MHD_OPTION_NOTIFY_CONNECTION,
-                         connection, e, MHD_OPTION_ARRAY, cert ? tls : tls + 2, MHD_OPTION_END);
+    e->daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, request, e, MHD_OPTION_EXTERNAL_LOGGER, say, e, MHD_OPTION_SOCK_ADDR,
+        at->ai_addr, MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)PLACES, MHD_OPTION_NOTIFY_CONNECTION, connection, e, MHD_OPTION_ARRAY,
+        cert ? tls : tls + 2, MHD_OPTION_END);
     return e->daemon;
 }
 
@@ -274,17 +431,44 @@ static void run(struct exporter *e, int signals)
 {
     struct pollfd fds[] = {
         {MHD_get_daemon_info(e->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd, POLLIN, 0},
-        {signals, POLLIN, 0}};
+        {signals, POLLIN, 0},
+        {e->done, POLLIN, 0}};
     MHD_UNSIGNED_LONG_LONG ms;
 
     while (!(fds[1].revents & POLLIN)) {
         double began = now();
 
+        if (fds[2].revents & POLLIN)
+            end_scrape(e);
+        e->freed = false;
         MHD_run(e->daemon);
+        begin_scrape(e);
         end_late(e, began);
-        poll(fds, 2,
-             MHD_get_timeout(e->daemon, &ms) == MHD_YES && ms < TICK_MS ? (int)ms : TICK_MS);
+        if (MHD_get_timeout(e->daemon, &ms) != MHD_YES || ms > TICK_MS)
+            ms = TICK_MS;
+        poll(fds, 3, e->freed ? 0 : (int)ms);
     }
+}
+
+/* Serves, with a thread that scrapes, until a signal. */
+static int run_both(struct exporter *e, int signals)
+{
+    pthread_t thread;
+    int rc = CLI_NO_ANSWER;
+
+    e->begin = eventfd(0, EFD_CLOEXEC);
+    e->done = eventfd(0, EFD_CLOEXEC);
+    if (signals >= 0 && e->begin >= 0 && e->done >= 0 &&
+        pthread_create(&thread, NULL, scrape_all, e) == 0) {
+        run(e, signals);
+        e->ends = true;
+        notify(e->begin);
+        pthread_join(thread, NULL);
+        rc = CLI_OK;
+    }
+    close(e->begin);
+    close(e->done);
+    return rc;
 }
 
 /* Serves until SIGTERM or SIGINT. */
@@ -292,7 +476,7 @@ static int serve_until_signal(struct exporter *e, const struct addrinfo *at, con
                               const char *cert, const char *key)
 {
     sigset_t end;
-    int signals;
+    int signals, rc;
 
     sigemptyset(&end);
     sigaddset(&end, SIGTERM);
@@ -307,13 +491,15 @@ static int serve_until_signal(struct exporter *e, const struct addrinfo *at, con
     }
     fprintf(stderr, "millrace: metrics are at http%s://%s/metrics\n", cert ? "s" : "", listen);
     signals = signalfd(-1, &end, SFD_CLOEXEC);
-    if (signals >= 0)
-        run(e, signals);
+    rc = run_both(e, signals);
+    for (struct place *p = e->place; p < e->place + PLACES; p++)
+        if (p->of && p->state == WAITS)
+            end_place(p);
     MHD_stop_daemon(e->daemon);
-    if (signals < 0)
-        return CLI_NO_ANSWER;
+    drop_pages(e);
+    metrics_free(e->scraped);
     close(signals);
-    return CLI_OK;
+    return rc;
 }
 
 int cmd_exporter(struct cli *cli, json_t *args)

@@ -243,21 +243,10 @@ static void add_own(struct page *p, double began)
     json_decref(own);
 }
 
-static bool write_page(const struct page *p, bool openmetrics, char **text, size_t *len)
-{
-    FILE *to = open_memstream(text, len);
-
-    if (!to)
-        return false;
-    metrics_write(p->m, openmetrics, to);
-    return fclose(to) == 0;
-}
-
-bool scrape(struct scraper *s, double seconds, bool openmetrics, char **text, size_t *len)
+struct metrics *scrape(struct scraper *s, double seconds)
 {
     struct page p = {.s = s, .m = metrics_new(), .methods = json_array()};
     double began = now_s();
-    bool ok = false;
 
     s->end = began + seconds;
     p.lost = !connect_all(s);
@@ -276,11 +265,8 @@ bool scrape(struct scraper *s, double seconds, bool openmetrics, char **text, si
         json_array_clear(p.methods);
         p.omitted = 0;
     }
-    if (p.m) {
+    if (p.m)
         add_own(&p, began);
-        ok = write_page(&p, openmetrics, text, len);
-    }
-    metrics_free(p.m);
     json_decref(p.methods);
-    return ok;
+    return p.m;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One page of metrics: asks millraced by JSON-RPC and writes what it answers. One thread. */
+/* One set of metrics: asks millraced by JSON-RPC. One thread. */
 #ifndef MILLRACE_SCRAPE_H
 #define MILLRACE_SCRAPE_H
 
@@ -24,8 +24,8 @@ struct scraper {
     double end;                                /* of this scrape, in s */
 };
 
-/* Writes a page to *text, to be freed. Always gives one: `millrace_up 0` where millraced does not
- * answer within the time. False: out of memory. */
-bool scrape(struct scraper *s, double seconds, bool openmetrics, char **text, size_t *len);
+/* Returns a set of metrics, to be freed. Always gives one: with `millrace_up 0` where millraced
+ * does not answer within the time. NULL: out of memory. */
+struct metrics *scrape(struct scraper *s, double seconds);
 
 #endif

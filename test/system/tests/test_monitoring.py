@@ -163,7 +163,7 @@ async def test_slow_scrapers(env, kind):
                 return False
             except OSError:
                 return True
-        sources = [f"127.0.0.{2 + i // 8}" for i in range(160)]
+        sources = [f"127.0.0.{2 + i // 8}" for i in range(480)]
         slow = [connect(s) for s in sources]
         kept, ends, began = slow[40:], 0, env.now()
         while env.now() < began + 8:
@@ -207,6 +207,79 @@ async def test_slow_readers(env):
             return scrape_or_none(e) is not None
         await env.until_async(served, "there is a place again", 20, 0.5)
         assert e.stop() == 0
+
+
+ASK_ON = """
+import asyncio, socket, sys
+pages, turned_away = [0, 0], 0
+async def ask_on(i):
+    global turned_away
+    loop = asyncio.get_running_loop()
+    accept = ("text/plain", sys.argv[2])[i % 2]
+    while True:
+        with socket.socket() as sock:
+            sock.setblocking(False)
+            try:
+                sock.bind((f"127.0.1.{1 + i % 100}", 0))
+                await loop.sock_connect(sock, ("127.0.0.1", int(sys.argv[1])))
+                await loop.sock_sendall(sock, f"GET /metrics HTTP/1.1\\r\\nHost: x\\r\\nAccept: {accept}\\r\\n\\r\\n".encode())
+                got = await loop.sock_recv(sock, 1 << 18)
+                while got and (more := await loop.sock_recv(sock, 1 << 18)):
+                    got = more
+            except OSError:
+                got = b""
+        pages[i % 2] += bool(got)
+        if not got:
+            turned_away += 1
+            await asyncio.sleep(0.02)
+async def main():
+    asking = [asyncio.create_task(ask_on(i)) for i in range(300)]
+    await asyncio.to_thread(sys.stdin.read)
+    print(*pages, turned_away, flush=True)
+    sys.exit()
+asyncio.run(main())
+"""
+
+
+@alone
+@deadline(90)
+async def test_many_scrapers(env):
+    """100 addresses ask for whole pages all the time, three at once each, in both formats. Prometheus gets a page each second all the
+    same. The scrapes are no more than two a second, and the answers of millraced and its reactors are not late."""
+    env.need_millrace()
+    r, _, crowd = await crowded_router(env, 510, routes=200, stay=500)
+
+    async def scrapes(e, n):
+        """The longest time that a page took and a ping of a node after it, in seconds, and the scrapes so far."""
+        took, pings = [], []
+        async with clients(r) as c:
+            for i in range(n):
+                began = env.now()
+                page = e.samples()
+                took.append(env.now() - began)
+                assert page["millrace_up"] == 1 and page["millrace_peers_connected"] == 500, "not whole"
+                assert all(v == 1 for k, v in page.items() if k.startswith("millrace_exporter_method_success"))
+                pings.append((await c.ask("ping", {"nid": crowd.nids[i], "timeout_ms": 5000}, 10)).took)
+                await asyncio.sleep(1 - took[-1])
+        return max(took), max(pings), page["millrace_exporter_scrapes_total"]
+    with running(Exporter(env, host(env), r)) as e:
+        await e.serves(e.port, "/metrics")
+        alone_took, alone_ping, first = await scrapes(e, 3)
+        began = env.now()
+        asking = host(env).popen(["/usr/bin/python3", "-c", ASK_ON, str(e.port), OPENMETRICS], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            await asyncio.sleep(1)
+            took, ping, last = await scrapes(e, 8)
+            *pages, turned_away = map(int, asking.communicate(b"", 10)[0].split())
+        finally:
+            asking.kill()
+            asking.wait()
+        spent = env.now() - began
+        assert e.stop() == 0
+    env.result(f"alone a page took {alone_took:.2f} s, a ping {1000 * alone_ping:.0f} ms; beside {pages[0]} + {pages[1]} pages "
+               f"{took:.2f} s and {1000 * ping:.0f} ms; {last - first:.0f} scrapes in {spent:.1f} s, {turned_away} times turned away")
+    assert took <= (2 * alone_took + 0.5) * env.stretch() and ping <= alone_ping + 0.2 * env.stretch()
+    assert last - first <= 2 * spent + 1 and min(pages) > 500, "not for all at once"
 
 
 def scrape_or_none(exporter):

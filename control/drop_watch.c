@@ -21,6 +21,7 @@ struct drop_watch {
     uint64_t seen[LNET_DROP_COUNT];
     uint64_t told[LNET_DROP_COUNT];    /* the count at its last event */
     uint64_t tell_at[LNET_DROP_COUNT]; /* no event before, reactor_now_us() clock */
+    enum lnet_drop first;              /* reason that the next look begins with; NONE: any */
     void (*tell)(void *arg, const struct control_event *event);
     void *arg;
 };
@@ -68,20 +69,40 @@ static bool log_drop(struct drop_watch *w, enum lnet_drop reason, uint64_t more,
                      LOG_S("code", code[0] ? code : NULL));
 }
 
-/* A count that the log limit kept out becomes part of the next line. */
+static enum lnet_drop next_of(enum lnet_drop d)
+{
+    d = lnet_drop_next(d);
+    return d ? d : lnet_drop_next(LNET_DROP_NONE);
+}
+
+/* Returns whether the log took what is new of a reason. */
+static bool look_at(struct drop_watch *w, enum lnet_drop d, uint64_t now)
+{
+    bool logged = now <= w->seen[d] || log_drop(w, d, now - w->seen[d], now);
+
+    if (logged) /* counters may have been reset */
+        w->seen[d] = now;
+    w->told[d] = min(w->told[d], now);
+    tell_drop(w, d, now);
+    return logged;
+}
+
+/* A count that the log limit kept out becomes part of the next line. The next look begins with the
+ * first of those, so that one host's drops hide no others. */
 static void look(struct reactor_timer *timer)
 {
     struct drop_watch *w = (struct drop_watch *)timer;
+    enum lnet_drop first = w->first ? w->first : next_of(LNET_DROP_NONE), d = first;
+    enum lnet_drop kept_out = LNET_DROP_NONE;
     uint64_t now[LNET_DROP_COUNT] = {0};
 
     lnet_drops_get(w->node, now);
-    for (enum lnet_drop d = lnet_drop_next(LNET_DROP_NONE); d; d = lnet_drop_next(d)) {
-        if (now[d] < w->seen[d] || /* counters were reset */
-            (now[d] > w->seen[d] && log_drop(w, d, now[d] - w->seen[d], now[d])))
-            w->seen[d] = now[d];
-        w->told[d] = min(w->told[d], now[d]);
-        tell_drop(w, d, now[d]);
-    }
+    do {
+        if (!look_at(w, d, now[d]) && !kept_out)
+            kept_out = d;
+        d = next_of(d);
+    } while (d != first);
+    w->first = kept_out;
     reactor_timer_arm(timer, WATCH_US);
 }
 

@@ -2,8 +2,9 @@
 /*
  * Events of a node for operators and programs: state changes of peers, NIs, routes, gateways and
  * buffers. Each reactor writes its events into a ring of its own, which the
- * control thread empties; when it is full the event is counted as missed. Writing costs no memory,
- * no lock and no system call beyond the mail that wakes the control thread.
+ * control thread empties; when it is full the event is counted as missed. So are events of a peer
+ * that connects and goes too often (docs/architecture.md "Shares and eviction"). Writing costs no
+ * memory, no lock and no system call beyond the mail that wakes the control thread.
  */
 #ifndef MILLRACE_LNET_EVENT_H
 #define MILLRACE_LNET_EVENT_H

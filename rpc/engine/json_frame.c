@@ -26,6 +26,8 @@ static enum json_frame_result in_string(struct json_frame *f, char c)
 /* A character outside strings. */
 static enum json_frame_result outside(struct json_frame *f, char c)
 {
+    if ((c == ',' || c == '{' || c == '[') && ++f->values > JSON_FRAME_MAX_VALUES)
+        return JSON_FRAME_MANY;
     switch (c) {
     case '"':
         f->string = true;

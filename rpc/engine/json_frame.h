@@ -10,23 +10,26 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define JSON_FRAME_MAX_DEPTH 32
+#define JSON_FRAME_MAX_DEPTH  32
+#define JSON_FRAME_MAX_VALUES 8192 /* one takes up to 100 times as much memory as text */
 
 enum json_frame_result {
     JSON_FRAME_MORE,     /* all of it is looked at, the value does not end in it */
     JSON_FRAME_VALUE,    /* a value ends */
     JSON_FRAME_MISMATCH, /* a bracket closes what was not opened: where values end is lost */
     JSON_FRAME_DEPTH,    /* nested too deeply */
+    JSON_FRAME_MANY,     /* too many values in it */
     JSON_FRAME_STRING,   /* a line ends within a string */
 };
 
 /* Zero it before the first use; after any result but MORE and VALUE it is of no more use. */
 struct json_frame {
     unsigned depth;
-    bool begun;   /* something of the value has been seen */
-    bool scalar;  /* it is a number or a word: ends before white space or a bracket */
-    bool string;  /* within a string */
-    bool escaped; /* after a backslash in it */
+    unsigned values; /* in it so far: brackets that open, and commas */
+    bool begun;      /* something of the value has been seen */
+    bool scalar;     /* it is a number or a word: ends before white space or a bracket */
+    bool string;     /* within a string */
+    bool escaped;    /* after a backslash in it */
     char closer[JSON_FRAME_MAX_DEPTH];
 };
 

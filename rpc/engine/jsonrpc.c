@@ -46,6 +46,11 @@ struct jrpc_session *jrpc_session_of(const struct jrpc_call *call)
     return call->request->session;
 }
 
+uid_t jrpc_uid_of(const struct jrpc_call *call)
+{
+    return call->who.uid;
+}
+
 size_t jrpc_backlog(const struct jrpc_session *session)
 {
     return session->backlog ? session->backlog(session->arg) : 0;
@@ -101,6 +106,7 @@ static void request_put(struct jrpc_request *request)
         return;
     if (session) {
         request_unlink(request);
+        session->held -= request->used;
         if (request->used && request->batch)
             request->out[request->used++] = ']'; /* append() left room */
         if (request->used)
@@ -118,10 +124,14 @@ void jrpc_session_close(struct jrpc_session *session)
     if (session->closed)
         session->closed(session);
 
-    for (struct jrpc_request *request = session->open; request; request = request->next)
+    for (struct jrpc_request *request = session->open; request; request = request->next) {
         request->session = NULL;
+        free(request->out);
+        request->out = NULL;
+    }
     session->open = session->batch = NULL;
     session->open_calls = 0;
+    session->held = 0;
     if (batch)
         request_put(batch);
 }
@@ -148,6 +158,7 @@ static bool append(struct jrpc_request *request, const char *text, size_t len)
     }
     memcpy(request->out + request->used, text, len);
     request->used += len;
+    request->session->held += len + request->batch;
     return true;
 }
 

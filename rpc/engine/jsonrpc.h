@@ -184,6 +184,7 @@ struct jrpc_session {
     struct jrpc_request *open;  /* private */
     struct jrpc_request *batch; /* a batch that waits for jrpc_continue(); else NULL */
     unsigned open_calls;        /* calls not yet ended */
+    size_t held;                /* bytes of responses of batches that are not whole */
 };
 
 /* The session may only read; who, role, role_remedy and backlog are the caller's to set. */
@@ -203,6 +204,8 @@ void jrpc_reject(struct jrpc_session *session, const char *why);
 
 /* The session a call came by; NULL once it has closed. */
 struct jrpc_session *jrpc_session_of(const struct jrpc_call *call);
+/* The user whose call it is, also once the session has closed. */
+uid_t jrpc_uid_of(const struct jrpc_call *call);
 /* Bytes that wait for a client which does not read. */
 size_t jrpc_backlog(const struct jrpc_session *session);
 /* Sends {"jsonrpc", "method", "params"} without an id; params is taken. The caller bounds how much

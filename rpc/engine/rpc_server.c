@@ -39,6 +39,7 @@ struct client {
     uint64_t taken_us;           /* when it last took something of what waits for it */
     uint64_t linger_us;          /* since when nothing more is to come from it or to go to it */
     uint64_t end_us;             /* of its turn */
+    uint64_t rest_us;            /* it has no turn before */
     char *in; /* start: a request as far as it has come, seen: what frame has looked at */
     size_t in_start, in_seen, in_used, in_room;
     char *out;
@@ -57,7 +58,6 @@ struct rpc_server {
     const struct jrpc *jrpc;
     struct client *clients;
     unsigned client_count;
-    size_t out_all;                  /* bytes waiting for all clients */
     uint64_t round_us, round_end_us; /* the iteration of the loop, and when requests wait in it */
     struct reactor_timer pause, sweep;
     struct rpc_access access;
@@ -91,6 +91,12 @@ static size_t waiting_for(const struct client *c)
     return c->out_used - c->out_sent;
 }
 
+/* With responses that cannot be sent yet. */
+static size_t kept_for(const struct client *c)
+{
+    return waiting_for(c) + c->session.held;
+}
+
 static void client_close(struct client *c, enum rpc_client_event why)
 {
     tell(c->server, why, &c->peer);
@@ -103,7 +109,6 @@ static void client_close(struct client *c, enum rpc_client_event why)
     if (c->next)
         c->next->pprev = c->pprev;
     c->server->client_count--;
-    c->server->out_all -= waiting_for(c);
     free(c->in);
     free(c->out);
     free(c);
@@ -111,7 +116,7 @@ static void client_close(struct client *c, enum rpc_client_event why)
 
 static bool may_read(const struct client *c)
 {
-    return !c->stalled && !c->input_ended && waiting_for(c) < RPC_OUT_PAUSE &&
+    return !c->stalled && !c->input_ended && kept_for(c) < RPC_OUT_PAUSE &&
            c->session.open_calls < RPC_MAX_CALLS;
 }
 
@@ -123,7 +128,6 @@ static void client_write(struct client *c)
 
         if (n > 0) {
             c->out_sent += (size_t)n;
-            c->server->out_all -= (size_t)n;
             c->taken_us = reactor_now_us();
         } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             break;
@@ -160,17 +164,19 @@ static bool reserve(char **buf, size_t *room, size_t used, size_t more, size_t l
     return true;
 }
 
-/* Disconnects the client with the longest output queue. */
+/* Disconnects the client for which most is kept when it is too much for all. */
 static void relieve(struct rpc_server *server)
 {
     struct client *most = NULL;
+    size_t all = 0;
 
-    for (struct client *c = server->clients; c; c = c->next)
-        if (!c->broken && (!most || waiting_for(c) > waiting_for(most)))
+    for (struct client *c = server->clients; c; c = c->next) {
+        all += c->broken ? 0 : kept_for(c);
+        if (!c->broken && (!most || kept_for(c) > kept_for(most)))
             most = c;
-    if (most) {
+    }
+    if (most && all > RPC_OUT_ALL) {
         most->broken = most->stalled = true;
-        server->out_all -= waiting_for(most); /* at once, or the next reply would cost another */
         most->out_used = most->out_sent = 0;
         reactor_timer_arm(&most->update, 0);
     }
@@ -203,13 +209,11 @@ static void client_reply(void *arg, const char *text, size_t len)
         memcpy(c->out + c->out_used, text, len);
         c->out[c->out_used + len] = '\n';
         c->out_used += len + 1;
-        c->server->out_all += len + 1;
         c->active_us = reactor_now_us();
         if (!c->busy)
             client_write(c);
     }
-    if (c->server->out_all > RPC_OUT_ALL)
-        relieve(c->server);
+    relieve(c->server);
     if (!c->busy)
         reactor_timer_arm(&c->update, 0);
 }
@@ -224,6 +228,8 @@ static const char *frame_error(enum json_frame_result result)
     switch (result) {
     case JSON_FRAME_MISMATCH:
         return "a bracket closes what was not opened";
+    case JSON_FRAME_MANY:
+        return "it has too many values";
     case JSON_FRAME_DEPTH:
         return "nested too deeply";
     default:
@@ -273,7 +279,19 @@ static void client_turn(struct client *c)
     }
     c->end_us = now + TURN_US;
     if (c->session.role < JRPC_ADMIN)
-        c->end_us = min(c->end_us, server->round_end_us);
+        c->end_us = now < c->rest_us ? 0 : min(c->end_us, server->round_end_us);
+}
+
+/* After a turn that took much longer than it should, all clients of this user rest for as long. So
+ * the requests of other users come in between, however many clients this one has. */
+static void client_rest(const struct client *c, uint64_t took_us)
+{
+    uint64_t until = clock_us() + took_us;
+
+    if (took_us > 2 * TURN_US)
+        for (struct client *i = c->server->clients; i; i = i->next)
+            if (i->peer.uid == c->peer.uid)
+                i->rest_us = until;
 }
 
 /* Runs the requests that are complete, as long as the client may be read from and has its turn. */
@@ -358,9 +376,19 @@ static void client_linger(struct client *c)
         c->broken = true;
 }
 
+/* Returns the time until a client's next turn. */
+static uint64_t client_delay(const struct client *c, bool had_turn)
+{
+    uint64_t now = clock_us(),
+             last = now + (had_turn && now >= c->server->round_end_us ? LAST_US : 0);
+
+    return (c->session.role < JRPC_ADMIN ? max(last, c->rest_us) : last) - now;
+}
+
 /* Runs after each event: sends, chooses the events to wait for, closes a finished client. */
 static void client_update(struct client *c)
 {
+    uint64_t began = clock_us();
     bool had_turn = false;
     uint32_t events;
 
@@ -368,14 +396,16 @@ static void client_update(struct client *c)
     c->busy = true;
     while (!c->broken && has_input(c) && !client_waits(c)) {
         client_requests(c);
+        relieve(c->server);
         client_write(c); /* which can make room for the responses of further requests */
         had_turn = true;
     }
     client_write(c);
     c->busy = false;
+    if (had_turn)
+        client_rest(c, clock_us() - began);
     if (has_input(c)) /* after the others have had their turn */
-        reactor_timer_arm(&c->update,
-                          had_turn && clock_us() >= c->server->round_end_us ? LAST_US : 0);
+        reactor_timer_arm(&c->update, client_delay(c, had_turn));
     else
         c->broken |= c->gone;
     if (!c->broken && c->input_ended && !c->session.open && !c->out_used) {
@@ -495,6 +525,8 @@ static bool may_displace(const struct client *c, const struct rpc_peer *newcomer
         return false;
     if (must_yield(c, newcomer))
         return !c->broken;
+    if (c->peer.uid != newcomer->uid && clients_of(c->server, newcomer->uid) >= RPC_USER_CLIENTS)
+        return false;
     return !c->broken && !c->session.closed && !c->session.open && !waiting_for(c) &&
            is_past(c->active_us, RPC_IDLE_S);
 }
@@ -536,6 +568,9 @@ static void client_new(struct rpc_server *server, int fd, const struct rpc_peer 
     c->server = server;
     c->peer = *peer;
     c->active_us = reactor_now_us();
+    for (const struct client *i = server->clients; i; i = i->next)
+        if (i->peer.uid == peer->uid)
+            c->rest_us = i->rest_us;
     reactor_timer_init(&c->update, client_later);
     c->next = server->clients;
     c->pprev = &server->clients;

@@ -6,7 +6,8 @@
  * No client can delay the others or grow without bound. Requests, clients, calls in flight and
  * output queues are limited. The server does not read from a client that does not read its
  * responses, and closes one that takes nothing for RPC_STALL_S. When all places are taken, the
- * client that has been idle for longest makes way. A client makes way though it is busy for one
+ * client that has been idle for longest makes way, but not for one of another user with
+ * RPC_USER_CLIENTS or more. A client makes way though it is busy for one
  * that may do more, and for one of another user if its own has more than RPC_USER_CLIENTS. Root and
  * the user of this process have a few places of their own.
  */
@@ -24,7 +25,7 @@
 #define RPC_MORE_CLIENTS 8            /* further ones of root or the user of this process */
 #define RPC_MAX_REQUEST  (1u << 20)   /* bytes of one request */
 #define RPC_MAX_CALLS    32           /* of a client in flight before no more is read */
-#define RPC_OUT_PAUSE    (1u << 20)   /* bytes waiting for a client before no more is read */
+#define RPC_OUT_PAUSE    (1u << 20)   /* bytes kept for a client before no more is read */
 #define RPC_OUT_MAX      (64u << 20)  /* bytes waiting for a client before it is cut off */
 #define RPC_OUT_ALL      (256u << 20) /* of all clients, before that with most is cut off */
 #define RPC_STALL_S      30 /* a client that has taken nothing of what waits for so long is cut off */

@@ -556,15 +556,19 @@ static bool room_for(struct jrpc_call *call, const struct rpc_events *ev,
                      const struct jrpc_session *session)
 {
     const struct sub *sub;
-    unsigned n = 0;
+    unsigned n = 0, of_user = 0;
 
-    LIST_FOREACH(sub, &ev->subs, link)
+    LIST_FOREACH(sub, &ev->subs, link) {
         n += sub->session == session;
-    if (n < RPC_EVENTS_SUBS && ev->nsubs < RPC_EVENTS_SUBS_ALL)
+        of_user += sub->session->who.uid == session->who.uid;
+    }
+    if (n < RPC_EVENTS_SUBS && ev->nsubs + of_user < RPC_EVENTS_SUBS_ALL)
         return true;
-    jrpc_fail(call, EMFILE, NULL, "end one with events_unsubscribe, or close other clients",
-              "no more subscriptions: at most %u of one client and %u of all", RPC_EVENTS_SUBS,
-              RPC_EVENTS_SUBS_ALL);
+    jrpc_fail(
+        call, EMFILE, NULL, "end one with events_unsubscribe, or close other clients",
+        "no more subscriptions: at most %u of one client, %u of all, and of one user no more than "
+        "are free",
+        RPC_EVENTS_SUBS, RPC_EVENTS_SUBS_ALL);
     return false;
 }
 

@@ -14,7 +14,7 @@
 #define RPC_EVENTS_KEPT     1024u
 #define RPC_EVENTS_QUEUE    256u /* events that may wait for a subscriber who names no number */
 #define RPC_EVENTS_SUBS     8u   /* subscriptions of one client */
-#define RPC_EVENTS_SUBS_ALL 256u
+#define RPC_EVENTS_SUBS_ALL 256u /* of one user no more than what is free */
 
 struct rpc_events;
 

@@ -41,18 +41,21 @@ static bool ping_begin(struct ping_call *p)
     struct rpc_ctx *ctx = jrpc_ctx(p->call);
     const struct jrpc_session *session = jrpc_session_of(p->call);
     unsigned all = 0, readers = 0, here = 0;
+    uid_t user = jrpc_uid_of(p->call);
     const struct ping_call *i;
 
     p->role = session->role;
     LIST_FOREACH(i, &ctx->pings, link) {
         all++;
         readers += i->role == JRPC_READ;
+        readers +=
+            i->role == JRPC_READ && jrpc_uid_of(i->call) == user; /* its share: what is free */
         here += jrpc_session_of(i->call) == session;
     }
     if (here >= PINGS_SESSION || all >= PINGS || (p->role == JRPC_READ && readers >= PINGS / 2)) {
         jrpc_fail(p->call, EBUSY, NULL, "try again when one of them has ended",
                   "too many pings: at most %d of one client and %d of all, half of them of clients "
-                  "that only read",
+                  "that only read, and of one such user no more than are free",
                   PINGS_SESSION, PINGS);
         return false;
     }

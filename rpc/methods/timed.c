@@ -29,17 +29,19 @@ bool rpc_timed_begin(struct rpc_timed *t, struct jrpc_call *call,
                      void (*over)(struct rpc_timed *t, bool cancelled))
 {
     struct rpc_ctx *ctx = jrpc_ctx(call);
-    unsigned all = 0, here = 0;
+    unsigned all = 0, user = 0, here = 0;
     const struct rpc_timed *i;
 
     cancel(ctx, false);
     LIST_FOREACH(i, &ctx->timed, link) {
         all++;
+        user += jrpc_uid_of(i->call) == jrpc_uid_of(call);
         here += jrpc_session_of(i->call) == jrpc_session_of(call);
     }
-    if (all >= RPC_TIMED_MAX || here >= RPC_TIMED_MAX_SESSION) {
+    if (all + user >= RPC_TIMED_MAX || here >= RPC_TIMED_MAX_SESSION) {
         jrpc_fail(call, EBUSY, NULL, "try again when one of them has ended",
-                  "too many calls that take time: at most %d of one client and %d of all",
+                  "too many calls that take time: at most %d of one client, %d of all, and of one "
+                  "user no more than are free",
                   RPC_TIMED_MAX_SESSION, RPC_TIMED_MAX);
         return false;
     }

@@ -8,7 +8,7 @@
 
 #include "rpc/methods/methods.h"
 
-#define RPC_TIMED_MAX         16 /* of all clients */
+#define RPC_TIMED_MAX         16 /* of all clients; of one user no more than what is free */
 #define RPC_TIMED_MAX_SESSION 4  /* of one */
 
 /* Part of what jrpc_alloc() gave for the call, which over() ends. */

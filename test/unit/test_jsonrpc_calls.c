@@ -258,13 +258,32 @@ static void test_frames(void **state)
     check_frames("[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", JSON_FRAME_DEPTH);
 }
 
+/* A value has so many values in it at most, whatever they are; text of strings does not count. */
+static void test_many_values(void **state)
+{
+    static const char *const unit[] = {",", "{}", "[]", "\",,{{[[\","};
+
+    for (unsigned i = 0; i < 4; i++) {
+        struct json_frame f = {0};
+        enum json_frame_result r = json_frame_feed(&f, "[", 1, &(size_t){0});
+
+        for (unsigned n = 1; n < JSON_FRAME_MAX_VALUES; n++) {
+            assert_int_equal(r, JSON_FRAME_MORE);
+            r = json_frame_feed(&f, unit[i], strlen(unit[i]), &(size_t){0});
+        }
+        assert_int_equal(r, JSON_FRAME_MORE);
+        assert_int_equal(json_frame_feed(&f, unit[i], strlen(unit[i]), &(size_t){0}),
+                         JSON_FRAME_MANY);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_later),       TEST(test_batch_later), TEST(test_close_before_end),
         TEST(test_description), TEST(test_frames),      TEST(test_wide),
         TEST(test_roles),       TEST(test_phases),      TEST(test_notify),
-        TEST(test_session_of),
+        TEST(test_session_of),  TEST(test_many_values),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -132,6 +132,46 @@ static void link_set(struct lnet_ni *ni, bool up)
     settle();
 }
 
+static void peer_events(struct lnet_nid nid, unsigned n)
+{
+    struct lnet_node_event row = {.nid = nid, .cause = "x"};
+
+    for (unsigned i = 0; i < n; i++) {
+        row.kind = i % 2 ? LNET_NODE_EV_PEER_DOWN : LNET_NODE_EV_PEER_UP;
+        ON(0, lnet_node_event_post(node, &row));
+    }
+    settle();
+}
+
+/* Whoever connects and goes again and again leaves room for events of others. */
+static void test_flood(void **state)
+{
+    struct lnet_nid v6 = N("fd00::7@tcp");
+
+    node_up(opts_default());
+    watch();
+    peer_events(N("10.0.0.7@tcp"), 500);
+    assert_int_equal(ntold, 64);
+    assert_int_equal(missed, 500 - 64);
+    peer_events(N("10.0.0.8@tcp"), 3);
+    assert_int_equal(ntold, 64 + 3);
+    pass(10 * SEC);
+    watch();
+    peer_events(N("10.0.0.7@tcp"), 10);
+    assert_int_equal(ntold, 1);
+    assert_int_equal(missed, 9);
+    watch();
+    for (unsigned i = 0; i < 600; i++) {
+        v6.addr_be[3] = i;
+        peer_events(v6, 1); /* all of them on one reactor */
+    }
+    assert_in_range(ntold, 512 / nreactors, 512);
+    assert_int_equal(missed, 600 - ntold);
+    link_set(tcp1, false);
+    expect(LNET_NODE_EV_NI_DOWN, 0, tcp1->nid, "link_down");
+    node_down();
+}
+
 static void test_ni(void **state)
 {
     struct lnet_nid from = N("10.0.0.7@tcp");
@@ -342,9 +382,15 @@ static void test_buffers(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_way),         LNET_TEST(test_missed),       LNET_TEST(test_ni),
-    LNET_TEST(test_routes),      LNET_TEST(test_ping_timeout), LNET_TEST(test_connection_lost),
-    LNET_TEST(test_many_routes), LNET_TEST(test_buffers),
+    LNET_TEST(test_way),
+    LNET_TEST(test_missed),
+    LNET_TEST(test_flood),
+    LNET_TEST(test_ni),
+    LNET_TEST(test_routes),
+    LNET_TEST(test_ping_timeout),
+    LNET_TEST(test_connection_lost),
+    LNET_TEST(test_many_routes),
+    LNET_TEST(test_buffers),
 };
 
 LNET_TESTS_MAIN("test-lnet-event", tests)

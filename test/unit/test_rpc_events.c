@@ -269,13 +269,13 @@ static void test_overrun(void **state)
 /* What reactors could not tell is missed by all, and numbers say so. */
 static void test_lost(void **state)
 {
-    json_int_t id = subscribe("{\"queue\":1024,\"types\":[\"peer_up\"]}"), before, after;
+    json_int_t id = subscribe("{\"queue\":1024,\"types\":[\"ni_up\"]}"), before, after;
 
     json_t *r = result("events_get", "");
 
     before = NUMBER(r, "missed");
     for (unsigned i = 0; i < LNET_NODE_EVENT_RING + 50; i++)
-        post(LNET_NODE_EV_PEER_UP, "10.0.0.7@tcp", "x");
+        post(LNET_NODE_EV_NI_UP, "10.0.0.7@tcp", "x");
     RUN_UNTIL(json_array_size(notes) == LNET_NODE_EVENT_RING);
     r = result("events_get", "{\"limit\":1}");
     after = NUMBER(r, "missed");

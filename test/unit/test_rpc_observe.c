@@ -189,6 +189,40 @@ static void test_drop_why(void **state)
     close(ends[1]);
 }
 
+/* Adds drops of two reasons from one host, and reads what was logged. */
+static bool logs(int from, const struct lnet_nid *host, const char *what)
+{
+    static char text[16384];
+    ssize_t n = read(from, text, sizeof(text) - 1);
+
+    lnet_drop_event(node, LNET_DROP_HDR_TYPE, node->ni[0], host, NULL);
+    lnet_drop_event(node, LNET_DROP_HDR_BAD_NID, node->ni[0], host, NULL);
+    text[n > 0 ? n : 0] = '\0';
+    return strstr(text, what);
+}
+
+/* A host whose drops use up the limit of the log does not hide those of its neighbours. */
+static void test_drop_turns(void **state)
+{
+    struct log_opts opts = {.to = "stderr", .burst = 2, .refill = 2, .interval_ms = 100};
+    struct drop_watch *watch = drop_watch_start(node, NULL, NULL);
+    struct err err = {0};
+    struct lnet_nid host, other;
+    int ends[2];
+
+    assert_int_equal(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    opts.fd = ends[1];
+    assert_int_equal(log_open(&opts, &err), 0);
+    assert_int_equal(nid_parse("10.0.0.66@tcp", &host), 0);
+    assert_int_equal(nid_parse("10.0.0.7@tcp", &other), 0);
+    lnet_drop_event(node, LNET_DROP_NO_ROUTE, node->ni[0], &other, NULL);
+    RUN_UNTIL(logs(ends[0], &host, " drop=no_route "));
+    drop_watch_stop(watch);
+    log_close();
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void test_waits(void **state)
 {
     assert_int_equal(json_array_size(at(checked("waits_get", ""), "waits")), 7);
@@ -489,14 +523,14 @@ static void test_log_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stats),       cmocka_unit_test(test_drops),
-        cmocka_unit_test(test_drop_why),    cmocka_unit_test(test_waits),
-        cmocka_unit_test(test_reactors),    cmocka_unit_test(test_reactor_waits),
-        cmocka_unit_test(test_why_local),   cmocka_unit_test(test_why_routed),
-        cmocka_unit_test(test_why_not),     cmocka_unit_test(test_unheard),
-        cmocka_unit_test(test_capture),     cmocka_unit_test(test_top),
-        cmocka_unit_test(test_in_flight),   cmocka_unit_test(test_log_words),
-        cmocka_unit_test(test_log_lowered),
+        cmocka_unit_test(test_stats),         cmocka_unit_test(test_drops),
+        cmocka_unit_test(test_drop_why),      cmocka_unit_test(test_drop_turns),
+        cmocka_unit_test(test_waits),         cmocka_unit_test(test_reactors),
+        cmocka_unit_test(test_reactor_waits), cmocka_unit_test(test_why_local),
+        cmocka_unit_test(test_why_routed),    cmocka_unit_test(test_why_not),
+        cmocka_unit_test(test_unheard),       cmocka_unit_test(test_capture),
+        cmocka_unit_test(test_top),           cmocka_unit_test(test_in_flight),
+        cmocka_unit_test(test_log_words),     cmocka_unit_test(test_log_lowered),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -378,6 +378,30 @@ static void test_idle_makes_way(void **state)
     jrpc_result(waiting[0], json_true());
 }
 
+/* A user who has its share makes no idle client of another user give way. */
+static void test_idle_of_others(void **state)
+{
+    int fd[RPC_MAX_CLIENTS], one_more, i;
+
+    be_nobody();
+    fake_cred.uid = 65532;
+    assert_true(is_served(&fd[0], ""));
+    skip_s += RPC_IDLE_S;
+    be_nobody();
+    for (i = 1; i < RPC_MAX_CLIENTS; i++)
+        assert_true(is_served(&fd[i], ""));
+    assert_false(is_served(&one_more, "too many clients"));
+    skip_s += RPC_IDLE_S;
+    assert_true(is_served(&one_more, "")); /* in the place of an own one */
+    text_len = 0;
+    say(fd[0], CALL("echo", "1", "1"));
+    hear_lines(fd[0], 1);
+    close(one_more);
+    for (i = 0; i < RPC_MAX_CLIENTS; i++)
+        close(fd[i]);
+    WAIT_FOR(rpc_server_clients(server) == 0);
+}
+
 /* Of several idle ones those that may only read go first, and for one of their kind no admin goes.
  */
 static void test_readers_make_way(void **state)
@@ -512,17 +536,47 @@ static void test_all_queues(void **state)
     WAIT_FOR(rpc_server_clients(server) == 0);
 }
 
+/* Responses of batches that are not whole count, too: their client is not read from, and beyond the
+ * limit of all clients the one with most is ended, though its call goes on. */
+static void test_unfinished_batches(void **state)
+{
+    int fd[9];
+
+    for (unsigned i = 0; i < 9; i++) {
+        fd[i] = dial();
+        say(fd[i], "[" CALL("wait", "", "1") "," CALL("large", "30000000", "2") "]");
+        say(fd[i], CALL("echo", "1", "3"));
+        WAIT_FOR(large_count == i + 1);
+    }
+    WAIT_FOR(rpc_server_clients(server) == 8);
+    assert_int_equal(logged[RPC_CLIENT_STALLED], 1);
+    for (unsigned i = 0; i < 9; i++) {
+        text_len = 0;
+        if (hear(fd[i]) == 0)
+            assert_int_equal(text_len, 0);
+        jrpc_result(waiting[i], json_true());
+        WAIT_FOR(hear(fd[i]) < 0 || lines() == 2);
+        close(fd[i]);
+    }
+    WAIT_FOR(rpc_server_clients(server) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_byte_by_byte),   TEST(test_pipelined),       TEST(test_two_clients),
-        TEST(test_bad_json),       TEST(test_lost_frame),      TEST(test_oversized),
-        TEST(test_end_in_request), TEST(test_half_closed),     TEST(test_gone_before_answer),
-        TEST(test_gone_at_once),   TEST(test_gone_make_place), TEST(test_destroyed_before_answer),
-        TEST(test_slow_reader),    TEST(test_never_reads),     TEST(test_calls_in_flight),
-        TEST(test_client_limit),   TEST(test_idle_makes_way),  TEST(test_readers_make_way),
-        TEST(test_stalled),        TEST(test_notifications),   TEST(test_half_closed_subscriber),
-        TEST(test_all_queues),     TEST(test_orderly_end),
+        TEST(test_byte_by_byte),       TEST(test_pipelined),
+        TEST(test_two_clients),        TEST(test_bad_json),
+        TEST(test_lost_frame),         TEST(test_oversized),
+        TEST(test_end_in_request),     TEST(test_half_closed),
+        TEST(test_gone_before_answer), TEST(test_gone_at_once),
+        TEST(test_gone_make_place),    TEST(test_destroyed_before_answer),
+        TEST(test_slow_reader),        TEST(test_never_reads),
+        TEST(test_calls_in_flight),    TEST(test_client_limit),
+        TEST(test_idle_makes_way),     TEST(test_idle_of_others),
+        TEST(test_readers_make_way),   TEST(test_stalled),
+        TEST(test_notifications),      TEST(test_half_closed_subscriber),
+        TEST(test_all_queues),         TEST(test_orderly_end),
+        TEST(test_unfinished_batches),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

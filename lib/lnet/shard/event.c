@@ -3,6 +3,7 @@
  * Events on their way to the control thread: a ring per shard, written by its reactor only and
  * emptied by the control thread, and one mail that says that there is something in it.
  */
+#include "lib/lnet/lnd.h"
 #include "lib/lnet/shard/shard.h"
 
 #define BATCH 64u
@@ -49,6 +50,40 @@ void lnet_node_events_watch(struct lnet_node *node, lnet_node_events_fn fn, void
 
 /* ---- writing (any reactor) ---- */
 
+/* Events that a host, and a prefix, may report at once: as it connects and goes, which it can as
+ * often as it likes. A prefix has half of the events that are kept. Later ones have a gap. */
+#define HOST_EVENTS   64u
+#define HOST_GAP_US   10000000ull
+#define PREFIX_EVENTS 512u /* on all reactors together */
+#define PREFIX_GAP_US 2000000ull
+
+/* Takes an event of a share. */
+static bool take(uint64_t *due_us, unsigned burst, uint64_t gap_us)
+{
+    uint64_t now = reactor_now_us(), next = max(*due_us, now) + gap_us;
+
+    if (next > now + burst * gap_us)
+        return false;
+    *due_us = next;
+    return true;
+}
+
+static bool may_post(const struct lnet_node *node, struct lnet_node_event_ring *ring,
+                     const struct lnet_node_event *row)
+{
+    unsigned n = node->nshards, host, prefix;
+    struct lnet_nid of;
+
+    if (row->kind != LNET_NODE_EV_PEER_UP && row->kind != LNET_NODE_EV_PEER_DOWN &&
+        row->kind != LNET_NODE_EV_PEER_RESTART)
+        return true;
+    of = lnet_nid_prefix(node, &row->nid);
+    host = nid_hash(&row->nid) % LNET_NODE_EVENT_KEYS;
+    prefix = nid_hash(&of) % LNET_NODE_EVENT_KEYS;
+    return take(&ring->host_us[host], HOST_EVENTS, HOST_GAP_US) &&
+           take(&ring->prefix_us[prefix], (PREFIX_EVENTS + n - 1) / n, PREFIX_GAP_US * n);
+}
+
 void lnet_node_event_post(struct lnet_node *node, const struct lnet_node_event *row)
 {
     struct lnet_shard *s = lnet_shard_self(node);
@@ -57,7 +92,8 @@ void lnet_node_event_post(struct lnet_node *node, const struct lnet_node_event *
 
     if (!relaxed_load(&node->events_wanted))
         return;
-    if (ring->head - __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE) == LNET_NODE_EVENT_RING) {
+    if (!may_post(node, ring, row) ||
+        ring->head - __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE) == LNET_NODE_EVENT_RING) {
         count_add(&ring->missed, 1);
     } else {
         *to = *row;

@@ -66,6 +66,7 @@ struct lnet_drop_slot {
 };
 
 #define LNET_NODE_EVENT_RING 1024u /* a power of two */
+#define LNET_NODE_EVENT_KEYS 1024u
 
 /* Events of one shard on their way to the control thread. event.c */
 struct lnet_node_event_ring {
@@ -74,8 +75,10 @@ struct lnet_node_event_ring {
     bool mailed;     /* set by the shard, cleared by control as it begins to read */
     uint32_t head;   /* shard: written up to here */
     uint32_t tail;   /* control: read up to here */
-    uint64_t missed; /* shard: events that found no room, ever */
+    uint64_t missed; /* shard: events that found no room, or no share, ever */
     uint64_t told;   /* control: of missed, reported to the watcher */
+    /* shard: when the share of a host, or of a prefix, is whole again; by hash */
+    uint64_t host_us[LNET_NODE_EVENT_KEYS], prefix_us[LNET_NODE_EVENT_KEYS];
     struct lnet_node_event row[LNET_NODE_EVENT_RING];
 };
 

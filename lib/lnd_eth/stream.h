@@ -32,14 +32,17 @@ struct stream {
     const struct stream_ops *ops;
 };
 
-struct stream_listener {
-    const struct stream_ops *ops;
-};
-
 union stream_addr {
     struct sockaddr sa;
     struct sockaddr_in in;
     struct sockaddr_in6 in6;
+};
+
+struct stream_listener {
+    const struct stream_ops *ops;
+    /* The user's, set after listen(); relaxed. Returns whether accepted() would refuse a caller
+     * now. Then the transport ignores its request, if it can, and makes no connection. */
+    bool (*refuses)(void *user, const union stream_addr *peer);
 };
 
 enum stream_cap {

@@ -26,6 +26,7 @@
 #define LISTEN_BACKLOG  127       /* docs/protocol/socklnd.md §1.2 */
 #define ACCEPT_BURST    16
 #define ACCEPT_PAUSE_US 1000000 /* after accept() failed, §1.2 */
+#define CLOSE_LIMIT_MS  5000    /* a peer that takes nothing for so long does not get the rest */
 #define KEEP_IDLE       30      /* s, §3.5 */
 #define KEEP_INTERVAL   5
 #define KEEP_COUNT      5
@@ -244,9 +245,12 @@ static void kernel_close(struct stream *stream, bool abort)
     struct linger reset = {.l_onoff = 1};
 
     kernel_detach(stream);
-    /* Unread data in the socket would have made close() send RST. */
+    /* Unread data in the socket would have made close() send RST. A kernel keeps what is queued for
+     * a closed window without a limit. */
     if (abort || s->len > 0)
         (void)setsockopt(s->sock, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    else
+        set_int(s->sock, IPPROTO_TCP, TCP_USER_TIMEOUT, CLOSE_LIMIT_MS);
     close(s->sock);
     s->dead = true;
     if (s->depth == 0)

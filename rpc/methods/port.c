@@ -324,6 +324,8 @@ const struct rpc_number rpc_tcp_numbers[] = {
     RPC_NUMBER(tcp_stats, passed_on),
     RPC_NUMBER(tcp_stats, copies),
     RPC_NUMBER(tcp_stats, copied_bytes),
+    RPC_NUMBER(tcp_stats, copies_short),
+    RPC_NUMBER(tcp_stats, stuck_reset),
     RPC_NUMBER(tcp_stats, in_place),
     RPC_NUMBER(tcp_stats, sparse),
     RPC_NUMBER(tcp_stats, sparse_bytes),

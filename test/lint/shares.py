@@ -13,6 +13,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 ROOMS = ("lib/lnet", "lib/lnd", "lib/lnd_eth", "lib/lnd_verbs")
 CALLS = re.compile(r"\b(?:lnd_pool_init|share_init|mem_pool_init)\(&?([\w>.-]+)"
                    r"|([\w>*.-]+) = (?:calloc\((?!1,)|lnet_table_alloc\()"
+                   r"|\bmem_mbufs_create\([^;]*&([\w>-]+),\s+err"
                    r"|\bport_pool\((?:port, )?\"(\w+)\"")
 CONNS = "connections of socklnd"
 # (file, what is allocated, the beginning of its row; after "no:" why there is none)
@@ -31,6 +32,9 @@ SITES = [
     ("lib/lnd_eth/tcp/tcp_queue.c", "st->data", "queues of our TCP"),
     ("lib/lnd_eth/tcp/tcp_queue.c", "st->segs", "queues of our TCP"),
     ("lib/lnd_eth/ip/neigh.c", "sh->neigh", "neighbours"),
+    ("lib/lnd_eth/tcp/tcp_queue.c", "tcp->copy_pool", "copies in queues"),
+    ("lib/lnd_eth/tcp/tcp_queue.c", "tcp->small_pool", "copies in queues"),
+    ("lib/lnd_eth/tcp/tcp_rx.c", "tcp->own_pool", "received data before"),
     ("lib/lnd_eth/ip/neigh.c", "sh->askers", "stations that asked"),
     ("lib/lnd_eth/ip/pmtu.c", "sh->pmtu", "path MTUs"),
     ("lib/lnd_eth/ip/pmtu.c", "sh->pmtu_share", "no: one for each path MTU"),

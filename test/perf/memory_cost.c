@@ -42,6 +42,12 @@ void tcp_work(struct tcp_conn *c)
     (void)c;
 }
 
+void tcp_conn_abort(struct tcp_conn *c, enum stream_end end)
+{
+    (void)c;
+    (void)end;
+}
+
 struct rte_mbuf *inet_alloc(struct inet_shard *sh, const struct inet_path *path)
 {
     (void)sh;

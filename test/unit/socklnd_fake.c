@@ -302,7 +302,7 @@ static int f_listen(void *ctx, const union stream_addr *addr, const char *ifname
 
     assert_string_equal(ifname, "eth0");
     *l = (struct fake_listener){
-        {&fake_transport}, *addr, on, accepted, user, listeners,
+        {.ops = &fake_transport}, *addr, on, accepted, user, listeners,
     };
     listeners = l;
     *out = &l->base;

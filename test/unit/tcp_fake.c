@@ -102,6 +102,10 @@ void inet_event(const struct inet *inet, const struct inet_event *event)
 {
 }
 
+void inet_path_called(struct inet_shard *sh, const struct inet_path *path, const struct rte_mbuf *m)
+{
+}
+
 void inet_path_confirm(struct inet_shard *sh, const struct inet_path *path)
 {
 }

@@ -19,9 +19,11 @@
 
 #include "test/unit/reactor_test.h"
 
-#define START_US UINT64_C(10000000)
-#define MS       UINT64_C(1000)
-#define POOL     16384u
+#define START_US   UINT64_C(10000000)
+#define MS         UINT64_C(1000)
+#define TEST_CONNS 4096
+#define TEST_LEAST (2 * TEST_CONNS) /* pieces, and records, that these have in any case */
+#define POOL       16384u
 
 static struct tcp tcp;
 static struct tcp_shard sh;
@@ -361,6 +363,7 @@ static inline void open_conn(struct test_opts o)
     tcp.nshards = 1;
     tcp.opts.user_timeout = 50;
     tcp.opts.copy_bytes = 4u << 20;
+    tcp.opts.max_conns = TEST_CONNS;
     tcp.cc = tcp_cc_find(o.cc);
     sh.tcp = &tcp;
     sh.reactor = reactor_self();
@@ -374,21 +377,22 @@ static inline void open_conn(struct test_opts o)
 static inline void close_conn(void)
 {
     tcp_tx_free(c);
-    assert_int_equal(sh.copies->nfree_data, TX_DATA_MAX);
-    assert_int_equal(sh.copies->nfree_segs, TX_SEGS_MAX);
+    assert_int_equal(sh.copies->nfree_data, TX_DATA_MAX - TEST_LEAST);
+    assert_int_equal(sh.copies->nfree_segs, TX_SEGS_MAX - TEST_LEAST);
     assert_int_equal(rte_mempool_in_use_count(shells), 0);
     assert_int_equal(rte_mempool_in_use_count(payload_pool), 0);
     assert_int_equal(rte_mempool_in_use_count(tcp.copy_pool), 0);
+    assert_int_equal(rte_mempool_in_use_count(tcp.small_pool), 0);
     assert_false(reactor_timer_armed(&c->tx.timer));
     assert_int_equal(sh.port_waits, 0);
     assert_int_equal(c->tx.pieces + c->tx.records + c->tx.copied, 0);
-    reactor_timer_cancel(&sh.copies->wake);
     reactor_bind(reactor_control(env));
     reactor_step(reactor_control(env), 0); /* what was posted to be told */
     reactor_bind(reactor_at(env, 0));
     free(c);
     tcp_tx_shard_destroy(&sh);
     mem_mbufs_destroy(tcp.copy_pool);
+    mem_mbufs_destroy(tcp.small_pool);
 }
 
 static int begin_env(void **state)
@@ -464,6 +468,32 @@ struct told {
     uint8_t flags;
     bool data;
 };
+
+/* Pieces of one byte: one buffer has many, none beside another. Returns what was taken. */
+static inline uint32_t give_bytes(uint64_t off, uint32_t len)
+{
+    struct rte_mbuf *m;
+    uint32_t done = 0, n;
+    ssize_t took;
+
+    do {
+        struct mem_seg segs[900];
+
+        m = rte_pktmbuf_alloc(payload_pool);
+        assert_non_null(m);
+        n = min(len - done, (uint32_t)RTE_DIM(segs));
+        for (uint32_t i = 0; i < n; i++) {
+            segs[i] = (struct mem_seg){rte_pktmbuf_mtod(m, uint8_t *) + 2 * i, 1,
+                                       mem_mbufs_region(payload_pool), 0};
+            *segs[i].addr = byte_at(off + done + i);
+        }
+        took = tcp_tx_append(c, segs, n, false);
+        rte_pktmbuf_free_seg(m);
+        assert_true(took >= 0);
+        done += (uint32_t)took;
+    } while ((uint32_t)took == n && done < len);
+    return done;
+}
 
 static inline void tell_ack(struct told t)
 {

@@ -440,6 +440,41 @@ static void test_abort_is_rst(void **state)
     close(fd);
 }
 
+/* Whether the kernel has a connection with this local port. */
+static bool kernel_has(uint16_t port)
+{
+    FILE *f = fopen("/proc/self/net/tcp", "r");
+    unsigned local, state;
+    bool found = false;
+    char line[256];
+
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f))
+        if (sscanf(line, "%*u: %*x:%x %*x:%*x %x", &local, &state) == 2)
+            found |= local == port && state != TCP_LISTEN && state != TCP_TIME_WAIT;
+    fclose(f);
+    return found;
+}
+
+/* A peer that ends its side, and never reads, cannot keep what is queued for it. */
+static void test_close_has_a_limit(void **state)
+{
+    struct user u;
+    uint8_t *mem = calloc(1, BIG);
+    struct mem_seg seg = {mem, BIG, MEM_REGION_NONE, 0};
+    int fd = accepted_stream(&u);
+
+    assert_non_null(mem);
+    while (u.s->ops->send(u.s, &seg, 1, false) > 0)
+        ;
+    shutdown(fd, SHUT_WR);
+    u.s->ops->close(u.s, false);
+    assert_true(kernel_has(ntohs(here.in.sin_port)));
+    UNTIL(!kernel_has(ntohs(here.in.sin_port)));
+    close(fd);
+    free(mem);
+}
+
 /* Bytes that were read ahead and not used make an RST, as if they were still in the socket; what
  * was sent before arrives. */
 static void test_unused_is_rst(void **state)
@@ -685,11 +720,12 @@ int main(void)
         cmocka_unit_test(test_waits_for_more), cmocka_unit_test(test_eof),
         cmocka_unit_test(test_eof_within),     cmocka_unit_test(test_reset),
         cmocka_unit_test(test_pause),          cmocka_unit_test(test_close_in_callback),
-        cmocka_unit_test(test_close_is_fin),   cmocka_unit_test(test_abort_is_rst),
-        cmocka_unit_test(test_unused_is_rst),  cmocka_unit_test(test_send),
-        cmocka_unit_test(test_send_to_nobody), cmocka_unit_test(test_connect),
-        cmocka_unit_test(test_refused),        cmocka_unit_test(test_address_in_use),
-        cmocka_unit_test(test_moves),          cmocka_unit_test(test_options),
+        cmocka_unit_test(test_close_is_fin),   cmocka_unit_test(test_close_has_a_limit),
+        cmocka_unit_test(test_abort_is_rst),   cmocka_unit_test(test_unused_is_rst),
+        cmocka_unit_test(test_send),           cmocka_unit_test(test_send_to_nobody),
+        cmocka_unit_test(test_connect),        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_address_in_use), cmocka_unit_test(test_moves),
+        cmocka_unit_test(test_options),
     };
 
     return cmocka_run_group_tests(tests, group_setup, group_teardown);

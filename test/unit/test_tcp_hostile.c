@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a peer, or who forges its segments, could do to us with little effort. */
+#include "lib/reactor/mem_mbuf.h"
 #include "test/unit/tcp_fake.h"
 
 #define PORT  988
@@ -10,6 +11,8 @@ static struct app a, b;
 static struct app many_a[MANY], many_b[MANY];
 static unsigned accepted_n;
 static const struct tcp_opts plain = {.wscale_max = UINT_MAX, .max_conns = 64, .user_timeout = 5};
+static const struct tcp_opts patient = {
+    .wscale_max = UINT_MAX, .max_conns = 64, .user_timeout = 60};
 static const struct tcp_opts bare = {
     .wscale_max = UINT_MAX, .max_conns = 64, .no_timestamps = true};
 static const struct tcp_opts large = {.wscale_max = UINT_MAX, .max_conns = 2048};
@@ -129,6 +132,31 @@ static void test_reserve_of_neighbours(void **state)
     net_close();
 }
 
+static bool refuses(void *user, const union stream_addr *peer)
+{
+    assert_ptr_equal(user, &b);
+    return ntohs(peer->in.sin_port) == 5000;
+}
+
+/* The listener has no place for a caller: its SYN has no answer and leaves nothing. */
+static void test_refused_caller(void **state)
+{
+    struct stream_listener *l = begin(&plain);
+
+    l->refuses = refuses;
+    net.filter = watch;
+    say(1000, 0, TCP_FLAG_SYN, 2000);
+    assert_int_equal(heard, 0);
+    assert_int_equal(free_conns(1, 0), plain.max_conns);
+    net.filter = NULL;
+    assert_int_equal(app_connect(&a, 0, 0, 1023, PORT, false), 0);
+    NET_UNTIL(a.connected && b.connected, 1 * SECONDS);
+    app_close(&a, true);
+    app_close(&b, true);
+    app_unlisten(1, 0, l);
+    net_close();
+}
+
 /* Who has gone leaves what it had queued to nobody: a peer that keeps its window closed, and
  * answers each probe, does not keep our buffers for ever. */
 static void test_orphan_behind_closed_window(void **state)
@@ -157,6 +185,51 @@ static void test_orphan_behind_closed_window(void **state)
     assert_int_equal(rte_mempool_in_use_count(net.tcp[1]->copy_pool), 0);
     app_unlisten(1, 0, l);
     net_close();
+}
+
+#define BLOCKS 64 /* of a pool that messages are in */
+
+/* The same, but what is queued refers to buffers of messages: they come back as soon as they are
+ * short, and no sooner. */
+static void test_orphan_gives_way(void **state)
+{
+    struct stream_listener *l = begin(&patient);
+    struct rte_mbuf *m[BLOCKS];
+    struct rte_mempool *pool;
+    struct err err = {0};
+    uint32_t acked;
+
+    assert_int_equal(mem_mbufs_create("orphans", BLOCKS, 0, 1024, -1, &pool, &err), 0);
+    net.filter = watch;
+    say(1000, 0, TCP_FLAG_SYN, 2000);
+    acked = last.seq + 1;
+    say(1001, acked, TCP_FLAG_ACK, 0);
+    assert_true(b.connected);
+    for (unsigned i = 0; i < BLOCKS; i++)
+        m[i] = rte_pktmbuf_alloc(pool);
+    for (unsigned i = 0; i < BLOCKS / 2; i++) {
+        struct mem_seg seg = {m[i]->buf_addr, 100, mem_mbufs_region(pool), 0};
+
+        assert_int_equal(b.s->ops->send(b.s, &seg, 1, false), 100);
+        rte_pktmbuf_free(m[i]);
+    }
+    for (unsigned i = BLOCKS / 2; i < BLOCKS; i++)
+        rte_pktmbuf_free(m[i]);
+    app_close(&b, false);
+    net_run(5 * SECONDS);
+    assert_int_equal(rte_mempool_avail_count(pool), BLOCKS / 2);
+    assert_int_equal(free_conns(1, 0), patient.max_conns - 1);
+    for (unsigned i = 0; i < BLOCKS / 8 + 1; i++)
+        m[i] = rte_pktmbuf_alloc(pool);
+    net_run(300 * MS);
+    assert_int_equal(rte_mempool_in_use_count(pool), BLOCKS / 8 + 1);
+    assert_int_equal(free_conns(1, 0), patient.max_conns);
+    assert_int_equal(net.tcp[1]->shard[0]->stats.orphans_reset, 1);
+    for (unsigned i = 0; i < BLOCKS / 8 + 1; i++)
+        rte_pktmbuf_free(m[i]);
+    app_unlisten(1, 0, l);
+    net_close();
+    mem_mbufs_destroy(pool);
 }
 
 /* ---- thousands ---- */
@@ -270,7 +343,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ack_storm),
         cmocka_unit_test(test_reserve_of_neighbours),
+        cmocka_unit_test(test_refused_caller),
         cmocka_unit_test(test_orphan_behind_closed_window),
+        cmocka_unit_test(test_orphan_gives_way),
         cmocka_unit_test(test_many_before_a_grant),
         cmocka_unit_test(test_many_away_from_home),
     };

@@ -287,6 +287,7 @@ static void shard_free(struct tcp_shard *sh)
         for (unsigned k = 0; k < sh->stub_pool[i].nheld; k++)
             rte_pktmbuf_free(sh->stub_pool[i].held[k]);
     reactor_timer_cancel(&sh->timer);
+    reactor_timer_cancel(&sh->orphan_timer);
     tcp_tx_shard_destroy(sh);
     free(sh->flows);
     free(sh->pool_memory);
@@ -308,8 +309,7 @@ static struct tcp_shard *shard_new(struct tcp *tcp, unsigned index)
     sh->inet = inet_shard_of(tcp->inet, index);
     TAILQ_INIT(&sh->conns);
     TAILQ_INIT(&sh->half);
-    TAILQ_INIT(&sh->orphans);
-    TAILQ_INIT(&sh->orphans_unacked);
+    tcp_orphans_init(sh);
     TAILQ_INIT(&sh->work);
     TAILQ_INIT(&sh->much);
     TAILQ_INIT(&sh->fading);
@@ -419,6 +419,7 @@ void tcp_destroy(struct tcp *tcp)
         free(l);
     }
     mem_mbufs_destroy(tcp->copy_pool);
+    mem_mbufs_destroy(tcp->small_pool);
     mem_mbufs_destroy(tcp->own_pool);
     free(tcp);
 }

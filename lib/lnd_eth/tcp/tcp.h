@@ -36,7 +36,9 @@ struct tcp_opts {
     unsigned wscale_max;
     bool ecn; /* ask for ECN where we dial; callers that ask for it have it in any case */
     unsigned user_timeout; /* s without progress until a connection is given up; 0 = 50 */
-    size_t copy_bytes; /* memory for payload that must be copied before it can be sent; 0 = 4 MiB */
+    /* Memory for payload that must be copied before it can be sent, beside a small buffer for each
+     * connection; 0 = 4 MiB. */
+    size_t copy_bytes;
     const struct sip_key *secret; /* of sequence numbers and hashes; NULL: random */
     bool no_timestamps, no_sack;  /* tests */
 };
@@ -118,11 +120,14 @@ struct tcp_stats { /* of a reactor since start; any thread, relaxed */
     uint64_t predicted;            /* segments that took the short way */
     uint64_t passed_on;            /* to another reactor */
     uint64_t copies, copied_bytes; /* payload copied before sending */
+    uint64_t copies_short;         /* into small buffers of their own: the pool was empty */
+    uint64_t stuck_reset;          /* connections that held buffers of it and took nothing */
     uint64_t in_place;             /* frames sent in the buffer that their payload came in */
     uint64_t sparse, sparse_bytes; /* received buffers copied together */
     uint64_t mtu_black_holes;      /* paths found to swallow large packets */
     uint64_t stubs_short;          /* moves between reactors that nothing was left for to tell of */
-    uint64_t orphans_reset;        /* closed by us and not by the peer, whose place was needed */
+    uint64_t
+        orphans_reset; /* closed by us and not by the peer, whose place or buffers were needed */
 };
 void tcp_stats_get(const struct tcp *tcp, unsigned reactor, struct tcp_stats *out);
 

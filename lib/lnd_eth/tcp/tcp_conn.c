@@ -129,46 +129,13 @@ static void set_state(struct tcp_conn *c, enum tcp_state state)
         tcp_work(c);
 }
 
-/* ---- orphans ---- */
-
-/* Orphans are connections that the user has closed. Their peers may never close, so the oldest
- * makes room when the pool is nearly empty. Until then all may end in order: many are closed at
- * once when an NI is removed. */
-
-static void leave_orphans(struct tcp_conn *c)
-{
-    if (!c->orphans)
-        return;
-    TAILQ_REMOVE(c->orphans, c, orphan_link);
-    c->orphans = NULL;
-}
-
-static void join_orphans(struct tcp_conn *c, struct tcp_conns *list)
-{
-    leave_orphans(c);
-    c->orphans = list;
-    TAILQ_INSERT_TAIL(list, c, orphan_link);
-}
-
-void tcp_conn_reset_orphan(struct tcp_shard *sh)
-{
-    struct tcp_conn *c = TAILQ_FIRST(&sh->orphans);
-
-    if (!c)
-        c = TAILQ_FIRST(&sh->orphans_unacked);
-    if (!c)
-        return;
-    count_add(&sh->stats.orphans_reset, 1);
-    tcp_conn_abort(c, STREAM_END_RESET);
-}
-
 /* ---- ends ---- */
 
 void tcp_conn_end(struct tcp_conn *c, enum stream_end end)
 {
     if (c->ended)
         return;
-    leave_orphans(c);
+    tcp_orphan_leave(c);
     c->ended = true;
     c->end = c->rx.fin_done && end == STREAM_END_RESET ? STREAM_END_EOF : end;
     set_state(c, TCP_CLOSED);
@@ -211,7 +178,7 @@ static void fin_acked(struct tcp_conn *c)
     switch (c->state) {
     case TCP_FIN_WAIT_1:
         set_state(c, TCP_FIN_WAIT_2);
-        join_orphans(c, &c->sh->orphans);
+        tcp_orphan_fin_acked(c);
         reactor_timer_arm(&c->conn_timer, FIN_WAIT_2_US);
         break;
     case TCP_CLOSING:
@@ -345,9 +312,9 @@ void tcp_conn_close(struct tcp_conn *c, bool abort)
         set_state(c, c->state == TCP_CLOSE_WAIT ? TCP_LAST_ACK : TCP_FIN_WAIT_1);
         reactor_timer_cancel(&c->conn_timer);
         tcp_rx_free(c);
-        join_orphans(c, &c->sh->orphans_unacked);
         tcp_tx_fin(c);
         tcp_work(c);
+        tcp_orphan_closed(c);
     }
 }
 

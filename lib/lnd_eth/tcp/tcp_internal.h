@@ -9,6 +9,7 @@
  *     tcp_cookie.c    SYN cookies
  *     tcp_flow.c      owner of packets: table, moves between reactors
  *     tcp_input.c     RFC 9293 §3.10.7 in its order
+ *     tcp_orphan.c    connections that the user has closed
  *     tcp_timewait.c  TIME-WAIT
  *   receiving (rx)
  *     tcp_rx.c        queue, out of order, SACK blocks
@@ -235,11 +236,21 @@ uint32_t tcp_ts(const struct tcp *tcp, uint32_t offset);
 /* The same for a connection. */
 uint32_t tcp_ts_now(const struct tcp_conn *c);
 
-/* ---- tcp_conn.c ---- */
+/* ---- tcp_orphan.c ---- */
 
+void tcp_orphans_init(struct tcp_shard *sh);
+/* Its user has closed it in order, and its queue has data or our FIN. It may be reset by this call,
+ * if buffers are short. */
+void tcp_orphan_closed(struct tcp_conn *c);
+void tcp_orphan_fin_acked(struct tcp_conn *c);
+/* It ends. Does nothing with one that is no orphan. */
+void tcp_orphan_leave(struct tcp_conn *c);
 /* Resets the oldest orphan, if there is one, for its place; one whose data the peer has not got
  * comes last. */
-void tcp_conn_reset_orphan(struct tcp_shard *sh);
+void tcp_orphan_reset(struct tcp_shard *sh);
+
+/* ---- tcp_conn.c ---- */
+
 /* From the pool of sh, in no table yet; NULL: none is left. */
 struct tcp_conn *tcp_conn_new(struct tcp_shard *sh, const struct tcp_key *key,
                               const struct inet_path *path);
@@ -420,9 +431,10 @@ struct tcp_shard {
     unsigned index;
     struct tcp_conns conns;
     struct tcp_conns half; /* half-open, oldest first */
-    /* Orphans: closed by the user, not by the peer. Oldest first: who has acknowledged our FIN, and
-     * who has not. */
-    struct tcp_conns orphans, orphans_unacked;
+    /* Orphans: closed by the user, not by the peer. Oldest first: who has acknowledged our FIN, who
+     * has not, and who has not and keeps buffers of messages (in the order of the last look). */
+    struct tcp_conns orphans, orphans_unacked, orphans_keeping;
+    struct reactor_timer orphan_timer;
     struct tcp_conns work;                   /* connections with something to do */
     struct tcp_conns much;                   /* the same, of those that send many frames */
     unsigned sent;                           /* frames of data since it was set to 0 */
@@ -469,8 +481,9 @@ struct tcp {
     struct reactor_task *stopped;        /* of tcp_stop() */
     unsigned stopping;                   /* reactors that have not answered */
     struct reactor_task stop_task;
-    struct rte_mempool *copy_pool; /* tcp_queue.c: buffers for payload that is copied */
-    struct rte_mempool *own_pool;  /* tcp_rx.c: small ones for requests and HELLOs */
+    struct rte_mempool *copy_pool;  /* tcp_queue.c: buffers for payload that is copied */
+    struct rte_mempool *small_pool; /* … one of each connection when that is empty */
+    struct rte_mempool *own_pool;   /* tcp_rx.c: small ones for requests and HELLOs */
     struct tcp_shard *shard[REACTOR_MAX];
 };
 

@@ -228,7 +228,7 @@ static struct tcp_conn *half_open_new(struct tcp_shard *sh, const struct tcp_key
     bool full = sh->half_open >= sh->tcp->opts.syn_max;
 
     if (places_few(sh))
-        tcp_conn_reset_orphan(sh);
+        tcp_orphan_reset(sh);
     if (full || (sh->nfree <= min(KEPT_DIALS, max / 16) && sh->half_open > 0)) {
         inet_count_drop(sh->inet, full ? PKT_DROP_TCP_SYN_FULL : PKT_DROP_TCP_ACCEPT_FULL);
         drop_half(TAILQ_FIRST(&sh->half));
@@ -254,6 +254,7 @@ static struct tcp_conn *half_open(struct tcp_shard *sh, struct tcp_listener *l,
         tcp_drop(sh, m, PKT_DROP_TCP_ACCEPT_FULL);
         return NULL;
     }
+    inet_path_called(sh->inet, &path, m);
     c->listener = l;
     c->state = TCP_SYN_RCVD;
     c->user_gone = true;
@@ -266,11 +267,29 @@ static struct tcp_conn *half_open(struct tcp_shard *sh, struct tcp_listener *l,
     return c;
 }
 
+/* Returns whether the user has no place for this caller. A SYN without an answer comes again after
+ * a second. After a RST it would come at once. */
+static bool is_refused(const struct tcp_listener *l, const struct tcp_key *key)
+{
+    bool (*refuses)(void *, const union stream_addr *) = relaxed_load(&l->base.refuses);
+    union stream_addr peer;
+
+    if (!refuses || l->dead)
+        return false;
+    tcp_addr_out(&key->remote, key->rport, &peer);
+    return refuses(l->user, &peer);
+}
+
 void tcp_listen_syn(struct tcp_shard *sh, struct tcp_listener *l, const struct tcp_key *key,
                     const struct tcp_seg *seg, struct rte_mbuf *m, const uint32_t *iss_after)
 {
-    struct tcp_conn *c = half_open(sh, l, key, seg, m);
+    struct tcp_conn *c;
 
+    if (is_refused(l, key)) {
+        tcp_drop(sh, m, PKT_DROP_TCP_CALLER_LIMIT);
+        return;
+    }
+    c = half_open(sh, l, key, seg, m);
     if (!c)
         return;
     if (iss_after && seq_leq(c->iss, *iss_after))

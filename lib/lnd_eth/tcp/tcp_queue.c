@@ -13,9 +13,16 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define COPY_MIN   64u /* buffers */
+#define COPY_MIN   64u  /* buffers */
+#define SMALL_ROOM 256u /* bytes: a header, or a few */
+#define SMALL_COST 448u /* bytes that a small buffer takes */
+#define SMALL_PART 4
 #define WAKE_US    1000
 #define WAKE_BATCH 64
+#define LOOK_US    250000
+#define ENOUGH     3           /* of TX_RESERVE: the caches of other reactors may have a quarter */
+#define STUCK_US   2000000     /* when buffers are short, who does not take in this time … */
+#define STUCK_LEN  (64u << 10) /* … so much, or all that is queued, gives way */
 
 /* ---- of the process and of a reactor ---- */
 
@@ -24,20 +31,36 @@ static uint32_t copy_count(const struct tcp_opts *opts)
     return (uint32_t)max(min(opts->copy_bytes / TX_COPY_ROOM, (size_t)1 << 20), (size_t)COPY_MIN);
 }
 
+/* One for each connection, and what the caches of reactors keep from others; all in a quarter of
+ * the memory for copies at most. */
+static uint32_t small_count(const struct tcp_opts *opts, unsigned reactors)
+{
+    size_t most = max(opts->copy_bytes / SMALL_PART / SMALL_COST, (size_t)COPY_MIN);
+
+    return (uint32_t)min((size_t)opts->max_conns * reactors / 3 * 4, most);
+}
+
 int tcp_tx_create(struct tcp *tcp, struct err *err)
 {
     char name[24]; /* a process may have several TCPs: tests do */
+    int rc;
 
     snprintf(name, sizeof(name), "tcp_copy_%x", (unsigned)((uintptr_t)tcp >> 4));
-    return mem_mbufs_create(name, copy_count(&tcp->opts), 0, TX_COPY_ROOM, -1, &tcp->copy_pool,
-                            err);
+    rc = mem_mbufs_create(name, copy_count(&tcp->opts), 0, TX_COPY_ROOM, -1, &tcp->copy_pool, err);
+    if (rc < 0)
+        return rc;
+    snprintf(name, sizeof(name), "tcp_small_%x", (unsigned)((uintptr_t)tcp >> 4));
+    return mem_mbufs_create(name, small_count(&tcp->opts, tcp->nshards), 0, SMALL_ROOM, -1,
+                            &tcp->small_pool, err);
 }
 
 static void wake_waiters(struct reactor_timer *t);
+static void end_stuck(struct reactor_timer *t);
 
 int tcp_tx_shard_create(struct tcp_shard *sh)
 {
     struct tcp_copies *st = calloc(1, sizeof(*st));
+    int32_t least = (int32_t)min((size_t)TX_LEAST * sh->tcp->opts.max_conns, (size_t)TX_LEAST_MOST);
 
     if (!st)
         return -ENOMEM;
@@ -54,14 +77,16 @@ int tcp_tx_shard_create(struct tcp_shard *sh)
         st->data[i].next = st->free_data;
     for (uint32_t i = TX_SEGS_MAX; i-- > 0; st->free_segs = &st->segs[i])
         st->segs[i].next = st->free_segs;
-    st->nfree_data = TX_DATA_MAX;
-    st->nfree_segs = TX_SEGS_MAX;
+    st->nfree_data = TX_DATA_MAX - least;
+    st->nfree_segs = TX_SEGS_MAX - least;
     /* not 0, which is followed by zeros only */
     st->random = (uint32_t)sip_hash(&sh->tcp->secret, &sh->index, sizeof(sh->index)) | 1;
     TAILQ_INIT(&st->waiters);
+    TAILQ_INIT(&st->holders);
     for (unsigned i = 0; i < PORT_MAX; i++)
         TAILQ_INIT(&sh->port_waiters[i]);
     reactor_timer_init(&st->wake, wake_waiters);
+    reactor_timer_init(&st->look, end_stuck);
     sh->copies = st;
     return 0;
 }
@@ -71,6 +96,8 @@ void tcp_tx_shard_destroy(struct tcp_shard *sh)
 {
     if (!sh->copies)
         return;
+    reactor_timer_cancel(&sh->copies->wake);
+    reactor_timer_cancel(&sh->copies->look);
     free(sh->copies->data);
     free(sh->copies->segs);
     free(sh->copies);
@@ -81,7 +108,30 @@ void tcp_tx_memory(const struct tcp_opts *opts, unsigned reactors, size_t *heap,
 {
     *heap += reactors * (sizeof(struct tcp_copies) + TX_DATA_MAX * sizeof(struct tcp_tx_data) +
                          TX_SEGS_MAX * sizeof(struct tcp_tx_seg));
-    *eal += mem_mbufs_memory(copy_count(opts), 0, TX_COPY_ROOM);
+    *eal += mem_mbufs_memory(copy_count(opts), 0, TX_COPY_ROOM) +
+            mem_mbufs_memory(small_count(opts, reactors), 0, SMALL_ROOM);
+}
+
+/* ---- who holds copy buffers ---- */
+
+/* From now on. */
+static void hold(struct tcp_conn *c)
+{
+    struct tcp_copies *st = c->sh->copies;
+
+    c->tx.held_us = reactor_now_us();
+    c->tx.held_end = c->tx.una + min(c->tx.end - c->tx.una, STUCK_LEN);
+    c->tx.holds = true;
+    TAILQ_INSERT_TAIL(&st->holders, c, tx.hold_link);
+    if (!reactor_timer_armed(&st->look))
+        reactor_timer_arm(&st->look, LOOK_US);
+}
+
+static void unhold(struct tcp_conn *c)
+{
+    if (c->tx.holds)
+        TAILQ_REMOVE(&c->sh->copies->holders, c, tx.hold_link);
+    c->tx.holds = false;
 }
 
 /* ---- who waits for room ---- */
@@ -98,7 +148,7 @@ static void wait_for_room(struct tcp_conn *c)
         reactor_timer_arm(&st->wake, WAKE_US);
 }
 
-void tcp_queue_detach(struct tcp_conn *c)
+static void wait_no_more(struct tcp_conn *c)
 {
     if (!c->tx.waiting)
         return;
@@ -106,18 +156,39 @@ void tcp_queue_detach(struct tcp_conn *c)
     TAILQ_REMOVE(&c->sh->copies->waiters, c, tx.wait_link);
 }
 
+void tcp_queue_detach(struct tcp_conn *c)
+{
+    wait_no_more(c);
+    unhold(c);
+}
+
+void tcp_queue_attach(struct tcp_conn *c)
+{
+    if (c->tx.copied > 0 && !c->tx.holds)
+        hold(c);
+    tcp_queue_wake(c);
+}
+
+/* Returns true when no piece and no frame refers to the small buffer. */
+static bool small_free(const struct tcp_conn *c)
+{
+    return !c->tx.small || rte_mbuf_refcnt_read(c->tx.small) == 1;
+}
+
 /* Copy buffers return when a device is done with them, without a notification; so a timer checks
  * while connections wait. A connection that finds none again goes to the end of the list. */
 static void wake_waiters(struct reactor_timer *t)
 {
     struct tcp_copies *st = container_of(t, struct tcp_copies, wake);
+    bool any = rte_mempool_avail_count(st->sh->tcp->copy_pool) > 0;
     struct tcp_conn *c;
 
-    if (st->nfree_data > 0 && rte_mempool_avail_count(st->sh->tcp->copy_pool) > 0) {
-        for (unsigned i = 0; i < WAKE_BATCH && (c = TAILQ_FIRST(&st->waiters)); i++) {
-            tcp_queue_detach(c);
+    for (unsigned i = 0; st->free_data && i < WAKE_BATCH && (c = TAILQ_FIRST(&st->waiters)); i++) {
+        wait_no_more(c);
+        if (any || small_free(c))
             tcp_queue_wake(c);
-        }
+        else
+            wait_for_room(c);
     }
     if (!TAILQ_EMPTY(&st->waiters))
         reactor_timer_arm(t, WAKE_US);
@@ -162,8 +233,8 @@ static uint32_t copies_free(struct tcp_copies *st)
 /* Bytes of copy buffers it may have in all, and still take. */
 static uint32_t copy_most(const struct tcp_conn *c)
 {
-    return tx_share(copies_free(c->sh->copies), copy_count(&c->sh->tcp->opts), TX_COPY_PART,
-                    TX_COPY_LEAST) *
+    return tx_share((int32_t)copies_free(c->sh->copies), copy_count(&c->sh->tcp->opts),
+                    TX_COPY_PART, TX_COPY_LEAST) *
            TX_COPY_ROOM;
 }
 
@@ -172,6 +243,25 @@ static uint32_t copy_share(const struct tcp_conn *c)
     uint32_t most = copy_most(c);
 
     return most > c->tx.copied ? most - c->tx.copied : 0;
+}
+
+/* Ends who is stuck, the oldest first, until there are enough buffers. */
+static void end_stuck(struct reactor_timer *t)
+{
+    struct tcp_copies *st = container_of(t, struct tcp_copies, look);
+    uint32_t enough = copy_count(&st->sh->tcp->opts) / TX_RESERVE * ENOUGH;
+    uint64_t now_us = reactor_now_us();
+    struct tcp_conn *c;
+
+    for (unsigned i = 0; i < WAKE_BATCH && (c = TAILQ_FIRST(&st->holders)); i++) {
+        if (now_us - c->tx.held_us < STUCK_US ||
+            rte_mempool_avail_count(st->sh->tcp->copy_pool) >= enough)
+            break;
+        count_add(&st->sh->stats.stuck_reset, 1);
+        tcp_conn_abort(c, STREAM_END_TIMEOUT);
+    }
+    if (!TAILQ_EMPTY(&st->holders))
+        reactor_timer_arm(t, LOOK_US);
 }
 
 void tcp_queue_wake(struct tcp_conn *c)
@@ -219,6 +309,7 @@ static struct tcp_tx_data *data_add(struct tcp_conn *c, struct rte_mbuf *m, uint
     rte_mbuf_refcnt_update(m, 1);
     d->m = m;
     d->copied = copied;
+    c->tx.refers += !copied;
     return d;
 }
 
@@ -228,6 +319,8 @@ static void data_free(struct tcp_conn *c, struct tcp_tx_data *d)
 
     if (d->copied)
         c->tx.copied -= d->len;
+    else
+        c->tx.refers--;
     if (d->landing)
         rte_mbuf_ext_refcnt_update(d->info, -1);
     else
@@ -243,6 +336,30 @@ static void fill_end(struct tcp_conn *c)
     if (c->tx.fill)
         rte_pktmbuf_free_seg(c->tx.fill);
     c->tx.fill = NULL;
+}
+
+/* Takes a buffer of the pool. If there is none, the connection has a small one for itself. */
+static bool fill_begin(struct tcp_conn *c)
+{
+    struct tcp *tcp = c->sh->tcp;
+    struct tcp_tx *tx = &c->tx;
+
+    tx->fill_used = 0;
+    tx->fill = rte_pktmbuf_alloc(tcp->copy_pool);
+    if (tx->fill) {
+        c->sh->copies->copies_free -= c->sh->copies->copies_free > 0;
+        if (!tx->holds)
+            hold(c);
+        return true;
+    }
+    if (!tx->small)
+        tx->small = rte_pktmbuf_alloc(tcp->small_pool);
+    if (!tx->small || !small_free(c))
+        return false;
+    rte_mbuf_refcnt_update(tx->small, 1);
+    tx->fill = tx->small;
+    count_add(&c->sh->stats.copies_short, 1);
+    return true;
 }
 
 /* Bytes [end, end + len) have been added to the queue. */
@@ -312,6 +429,7 @@ static uint32_t refer_landing(struct tcp_conn *c, struct rte_mbuf_ext_shared_inf
         rte_mbuf_ext_refcnt_update(info, 1);
         d->info = info;
         d->landing = 1;
+        c->tx.refers++;
         d->region = seg->region;
     }
     grown(c, len);
@@ -348,16 +466,9 @@ static uint32_t copy_some(struct tcp_conn *c, const uint8_t *from, uint32_t len)
     struct tcp_tx *tx = &c->tx;
     uint8_t *to;
 
-    if (tx->fill && tx->fill_used == TX_COPY_ROOM)
-        fill_end(c);
-    if (!tx->fill) {
-        tx->fill = rte_pktmbuf_alloc(c->sh->tcp->copy_pool);
-        if (!tx->fill)
-            return 0;
-        tx->fill_used = 0;
-        c->sh->copies->copies_free -= c->sh->copies->copies_free > 0;
-    }
-    len = min(len, TX_COPY_ROOM - tx->fill_used);
+    if (!tx->fill && !fill_begin(c))
+        return 0;
+    len = min(len, tx->fill->buf_len - tx->fill_used);
     to = (uint8_t *)tx->fill->buf_addr + tx->fill_used;
     if (tx->tail && tx->tail->copied && tx->tail->m == tx->fill &&
         tx->tail->addr + tx->tail->len == to)
@@ -367,6 +478,8 @@ static uint32_t copy_some(struct tcp_conn *c, const uint8_t *from, uint32_t len)
     memcpy(to, from, len);
     tx->fill_used += len;
     tx->copied += len;
+    if (tx->fill_used == tx->fill->buf_len)
+        fill_end(c);
     grown(c, len);
     count_add(&c->sh->stats.copies, 1);
     count_add(&c->sh->stats.copied_bytes, len);
@@ -648,11 +761,19 @@ void tcp_queue_acked(struct tcp_conn *c)
         tx->tail = NULL;
         fill_end(c);
     }
+    if (tx->copied == 0 && !tx->fill) {
+        unhold(c);
+    } else if (tx->holds && seq_leq(tx->held_end, tx->una)) {
+        unhold(c);
+        hold(c);
+    }
     if (unacked != tx->unacked) {
         tx->unacked = unacked;
         c->tell_acked = true;
         tcp_work(c);
     }
+    if (tx->small && small_free(c))
+        wait_no_more(c);
     tcp_queue_wake(c);
 }
 
@@ -667,4 +788,7 @@ void tcp_queue_free(struct tcp_conn *c)
     }
     c->tx.tail = c->tx.unsent = NULL;
     fill_end(c);
+    if (c->tx.small)
+        rte_pktmbuf_free_seg(c->tx.small);
+    c->tx.small = NULL;
 }

@@ -209,11 +209,19 @@ void tcp_segs_drop_last(struct tcp_conn *c)
     seg_remove(c, c->tx.last);
 }
 
+/* Whether a record may be divided. Many blocks of few bytes, or parts that are sent again, would
+ * take the records of all connections. So a connection that has its part leaves the reserve to
+ * others. */
+static bool may_split(const struct tcp_conn *c)
+{
+    return tcp_segs_room(c) || c->sh->copies->nfree_segs > TX_SEGS_MAX / TX_RESERVE;
+}
+
 /* s keeps its first len bytes; the rest is returned, in the same state. NULL: no record is left. */
 struct tcp_tx_seg *tcp_segs_split(struct tcp_conn *c, struct tcp_tx_seg *s, uint32_t len)
 {
     struct tcp_tx *tx = &c->tx;
-    struct tcp_tx_seg *t = seg_alloc(c);
+    struct tcp_tx_seg *t = may_split(c) ? seg_alloc(c) : NULL;
 
     if (!t)
         return NULL;
@@ -402,13 +410,6 @@ static uint32_t whole(const struct tcp_tx_seg *s, uint32_t n)
     return n >= payload_of(s) ? payload_of(s) : n / s->size * s->size;
 }
 
-/* Whether a block may divide a record. Many blocks of few bytes would take the records of all
- * connections; so what is reserved for others is not divided by a connection that has its part. */
-static bool may_split(const struct tcp_conn *c)
-{
-    return tcp_segs_room(c) || c->sh->copies->nfree_segs > TX_SEGS_MAX / TX_RESERVE;
-}
-
 /* Marks what lies within [left, right); parts of segments are not believed to have arrived. */
 static void sack_block(struct tcp_conn *c, uint32_t left, uint32_t right, struct tcp_ack_sum *sum)
 {
@@ -423,8 +424,6 @@ static void sack_block(struct tcp_conn *c, uint32_t left, uint32_t right, struct
         n = whole(s, right - s->seq);
         if (n <= off || off >= payload_of(s) + (off == 0))
             continue;
-        if ((off > 0 || n < s->len) && !may_split(c))
-            return;
         if (off > 0 && !(s = tcp_segs_split(c, s, off)))
             return;
         n -= off;

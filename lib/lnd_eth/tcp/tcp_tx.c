@@ -64,10 +64,9 @@ bool tcp_tx_resend(struct tcp_conn *c, struct tcp_tx_seg *s, uint32_t most, uint
         flags |= TCP_FLAG_FIN;
         len++;
     }
-    if (len < s->len && !tcp_segs_split(c, s, len)) {
-        rte_pktmbuf_free(m);
-        return false;
-    }
+    /* Without a record for it, the rest counts as sent, and an RTO finds it lost. */
+    if (len < s->len)
+        (void)tcp_segs_split(c, s, len);
     if (s->seq + len == c->tx.end)
         flags |= TCP_FLAG_PSH;
     s->size = mss;
@@ -497,7 +496,7 @@ void tcp_tx_attach(struct tcp_conn *c)
 {
     if (!c->tx.open)
         return;
-    tcp_queue_wake(c);
+    tcp_queue_attach(c);
     tcp_timers_set(c, reactor_now_us());
     tcp_work(c);
 }

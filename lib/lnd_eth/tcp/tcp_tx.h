@@ -75,10 +75,16 @@ struct tcp_tx {
     struct tcp_tx_data *unsent; /* that holds nxt; NULL: all is sent */
     struct rte_mbuf *fill;      /* buffer of the copy pool that is being filled, and how far */
     uint32_t fill_used;
-    uint32_t copied;  /* bytes of the queue that were copied */
-    uint32_t pieces;  /* of the reactor's stock that it has: of the queue, … */
-    uint32_t records; /* … and of what was sent */
-    uint64_t unacked; /* bytes for stream_stats */
+    struct rte_mbuf *small; /* its own, for when the pool is empty; NULL: never was */
+    bool holds;             /* buffers of the pool: in copies->holders */
+    TAILQ_ENTRY(tcp_conn) hold_link;
+    uint64_t held_us;  /* since when … */
+    uint32_t held_end; /* … what is below has not been acknowledged */
+    uint32_t copied;   /* bytes of the queue that were copied */
+    uint32_t refers;   /* pieces of it that were not */
+    uint32_t pieces;   /* of the reactor's stock that it has: of the queue, … */
+    uint32_t records;  /* … and of what was sent */
+    uint64_t unacked;  /* bytes for stream_stats */
 
     /* what was sent and is not acknowledged, tcp_sack.c */
     struct tcp_tx_seg *root, *first, *last; /* by sequence number */

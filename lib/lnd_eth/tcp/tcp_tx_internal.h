@@ -5,8 +5,8 @@
 
 #include "lib/lnd_eth/tcp/tcp_internal.h"
 
-#define TX_DATA_MAX   65536u       /* pieces of queues a reactor has */
-#define TX_SEGS_MAX   32768u       /* records of sent segments a reactor has */
+#define TX_DATA_MAX   65536        /* pieces of queues a reactor has */
+#define TX_SEGS_MAX   32768        /* records of sent segments a reactor has */
 #define TX_UNSENT_MIN (256u << 10) /* bytes a connection may have queued and not sent yet: */
 #define TX_UNSENT_MAX (2u << 20)   /* … two congestion windows, within these bounds */
 #define TX_QUEUE_MAX  (1u << 30)   /* … and queued in all: sequence numbers must not wrap */
@@ -29,9 +29,11 @@
 
 /* Limits the share of one connection in a stock to a part of the free rest, so that other
  * connections always find some. The last eighth is reserved: up to `least` may be taken from its
- * first half, and up to TX_LEAST from the other. */
+ * first half, and up to TX_LEAST from the other. Each connection has TX_LEAST pieces and records in
+ * any case. They do not count as free, so `free` may be negative. */
 #define TX_RESERVE    8
 #define TX_LEAST      2u
+#define TX_LEAST_MOST (TX_SEGS_MAX / 2) /* of all connections: of the default number, each */
 #define TX_DATA_PART  16
 #define TX_DATA_LEAST 16u
 #define TX_SEGS_PART  8
@@ -39,13 +41,13 @@
 #define TX_COPY_PART  8
 #define TX_COPY_LEAST 4u
 
-static inline uint32_t tx_share(uint32_t free, uint32_t all, uint32_t part, uint32_t least)
+static inline uint32_t tx_share(int32_t free, uint32_t all, uint32_t part, uint32_t least)
 {
-    uint32_t reserve = all / TX_RESERVE;
+    int32_t reserve = (int32_t)(all / TX_RESERVE);
 
     if (free < reserve / 2)
         least = TX_LEAST;
-    return (uint32_t)max(free > reserve ? (free - reserve) / part : 0, least);
+    return free > reserve ? max((uint32_t)(free - reserve) / part, least) : least;
 }
 
 enum tcp_limit {
@@ -107,12 +109,13 @@ struct tcp_copies {
     struct tcp_shard *sh;
     struct tcp_tx_data *data, *free_data;
     struct tcp_tx_seg *segs, *free_segs;
-    uint32_t nfree_data, nfree_segs;
-    uint32_t copies_free; /* buffers of the process's pool, counted … */
-    uint64_t copies_us;   /* … then; those taken here since are not in it */
+    int32_t nfree_data, nfree_segs; /* beyond TX_LEAST of each connection */
+    uint32_t copies_free;           /* buffers of the process's pool, counted … */
+    uint64_t copies_us;             /* … then; those taken here since are not in it */
     uint32_t random;
     struct tcp_conns waiters; /* that found it empty */
-    struct reactor_timer wake;
+    struct tcp_conns holders; /* of buffers of the pool, by tx.held_us */
+    struct reactor_timer wake, look;
     /* To be told: the last path that was found to swallow large packets. */
     struct reactor_task mtu_task;
     bool mtu_posted;
@@ -159,6 +162,7 @@ struct rte_mbuf *tcp_queue_chain(struct tcp_conn *c, struct tcp_tx_data *d, uint
                                  uint32_t len);
 void tcp_queue_acked(struct tcp_conn *c); /* frees what is below una */
 void tcp_queue_detach(struct tcp_conn *c);
+void tcp_queue_attach(struct tcp_conn *c);
 void tcp_queue_free(struct tcp_conn *c);
 void tcp_queue_wake(struct tcp_conn *c);          /* writable(), if it is owed and there is room */
 uint32_t tcp_tx_unsent(const struct tcp_conn *c); /* bytes, FIN not counted */
@@ -171,8 +175,7 @@ static inline bool tcp_tx_to_send(const struct tcp_conn *c)
 
 /* tcp_sack.c */
 uint32_t tcp_pipe(const struct tcp_conn *c); /* bytes in flight: neither sacked nor lost */
-/* Returns true when the connection may take another record for new data. Records of sent data may
- * be split regardless. */
+/* Returns true when the connection may take another record for new data. */
 bool tcp_segs_room(const struct tcp_conn *c);
 struct tcp_tx_seg *tcp_segs_add(struct tcp_conn *c, uint32_t len); /* at nxt; NULL: none left */
 struct tcp_tx_seg *tcp_segs_split(struct tcp_conn *c, struct tcp_tx_seg *s, uint32_t len);

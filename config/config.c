@@ -27,6 +27,7 @@ struct cfg cfg_defaults = {
     .min_reconnect = 1,
     .max_reconnect = 60,
     .source_check = LNET_SOURCE_NET,
+    .avoid_asym_router_failure = 1,
     .egress_share = 50,
     .buffer_wait = 10,
     .max_peers = 16384,

@@ -198,8 +198,11 @@ struct cfg {
     int min_reconnect;  /* s */
     int max_reconnect;  /* s */
     int source_check;   /* enum lnet_source_check */
-    int egress_share;   /* % */
-    int buffer_wait;    /* s */
+    /* 0 or 1 */
+    int avoid_asym_router_failure, check_routers_before_use;
+
+    int egress_share; /* % */
+    int buffer_wait;  /* s */
     int max_peers;
     int share_prefix4, share_prefix6; /* bits */
     int guard[LNET_GUARD_RULES];      /* 0 or 1 */

@@ -64,8 +64,8 @@ static const struct cfg_key buffers_keys[] = {
         INT("max_intf", max_interfaces, 16, 65535, NULL, KEPT, .alias = true),                     \
         INT("discovery", discovery, 0, 1, "discover peers", .exported = true, ##__VA_ARGS__),      \
         INT("drop_asym_route", drop_asym_route, 0, 1,                                              \
-            "drop messages that arrive over another route than the answer would take", KEPT,       \
-            ##__VA_ARGS__),                                                                        \
+            "drop messages that arrive over another route than the answer would take",             \
+            .exported = true, ##__VA_ARGS__),                                                      \
         INT("retry_count", retry_count, 0, 255, "number of resends of a message", KEPT,            \
             ##__VA_ARGS__),                                                                        \
         INT("transaction_timeout", transaction_timeout, 1, 86400,                                  \
@@ -210,6 +210,10 @@ struct cfg_key cfg_millrace_keys[CFG_LND_KEYS_ROOM] = {
     CFG_EACH("hello_map", cfg_read_hello),
     WORD("source_check", source_check, cfg_source_names,
          "which route a message needs whose source is not its sender"),
+    BOOL("avoid_asym_router_failure", avoid_asym_router_failure,
+         "a route is down while its gateway's NIs on the far net are"),
+    BOOL("check_routers_before_use", check_routers_before_use,
+         "a route is down until its gateway was checked"),
     INT("egress_share", egress_share, 1, 100,
         "of the free router buffers, what one next hop may hold", .unit = "%"),
     INT("buffer_wait", buffer_wait, 1, 12, "time a message may wait for a router buffer",

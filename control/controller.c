@@ -409,6 +409,14 @@ static void log_ready(struct process *d)
     control_restart_begin(d->c.restart);
 }
 
+/* §3.8 check_routers_before_use: a node starts once it has checked all gateways. Changes replace
+ * the document meanwhile. */
+static bool may_use_routes(const struct process *d)
+{
+    return !cfg_running_get(d->c.running)->check_routers_before_use ||
+           lnet_gateways_checked(d->c.node);
+}
+
 /* The node is ready when the ports' addresses have been checked for duplicates: their NIs are down
  * until then. The NIs learn the result by a message to a reactor, so `ready` follows one look
  * later. */
@@ -416,7 +424,7 @@ static void look_for_ready(struct reactor_timer *timer)
 {
     struct process *d = container_of(timer, struct process, ready_timer);
 
-    if (control_ports_checking(d->ports) > 0) {
+    if (control_ports_checking(d->ports) > 0 || !may_use_routes(d)) {
         d->checked = false;
     } else if (d->checked) {
         log_ready(d);
@@ -433,12 +441,13 @@ static void brought_up(struct process *d)
 
     d->up_us = reactor_now_us();
     d->checked = false;
-    if (checking == 0) {
+    if (checking == 0 && may_use_routes(d)) {
         log_ready(d);
         return;
     }
-    log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "addresses_checking",
-              LOG_U("addresses", checking), LOG_U("ms", INET_DAD_MS));
+    if (checking > 0)
+        log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "addresses_checking",
+                  LOG_U("addresses", checking), LOG_U("ms", INET_DAD_MS));
     reactor_timer_arm(&d->ready_timer, READY_LOOK_US);
 }
 

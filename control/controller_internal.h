@@ -39,6 +39,12 @@ struct control_memory {
 
 /* Fills in the options from the configuration; the caller fills in env and memory. */
 void control_node_opts(const struct cfg *cfg, struct lnet_node_opts *opts);
+static inline struct lnet_route_rules control_route_rules(const struct cfg *cfg)
+{
+    return (struct lnet_route_rules){.drop_asym_route = cfg->drop_asym_route,
+                                     .ignore_far_side = !cfg->avoid_asym_router_failure,
+                                     .check_before_use = cfg->check_routers_before_use};
+}
 /* Without the map and the ports. */
 struct lnd_conf control_lnd_conf(const struct cfg *cfg, const struct lnd_type *type);
 /* Of own TCP on ports. */

@@ -29,6 +29,7 @@ void control_node_opts(const struct cfg *cfg, struct lnet_node_opts *opts)
         .egress_share = (unsigned)cfg->egress_share,
         .buffer_wait = (unsigned)cfg->buffer_wait,
         .source_check = (enum lnet_source_check)cfg->source_check,
+        .rules = control_route_rules(cfg),
     };
 }
 

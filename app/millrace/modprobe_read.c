@@ -34,6 +34,8 @@ const struct mp_option mp_options[] = {
     {"lnet", "large_router_buffers", "buffers.large"},
     {"lnet", "alive_router_check_interval", "global.alive_router_check_interval", MP_POSITIVE_ONLY},
     {"lnet", "router_ping_timeout", "global.router_ping_timeout"},
+    {"lnet", "avoid_asym_router_failure", "millrace.avoid_asym_router_failure"},
+    {"lnet", "check_routers_before_use", "millrace.check_routers_before_use"},
     {"lnet", "router_sensitivity_percentage", "global.router_sensitivity"},
     {"lnet", "lnet_numa_range", "global.numa_range"},
     {"lnet", "lnet_interfaces_max", "global.max_interfaces"},
@@ -82,11 +84,11 @@ _Static_assert(sizeof(mp_options) / sizeof(mp_options[0]) <= MP_MAX_OPTIONS,
                "each option needs a place in struct mp_import");
 
 const char *const mp_no_effect[][2] = {
-    {"lnet", "accept_port_bulk=988 accept_backlog=127 auto_down=1 avoid_asym_router_failure=1 "
-             "check_routers_before_use=0 config_on_load=0 cpu_npartitions=0 cpu_pattern=N "
-             "dead_router_check_interval=-2147483648 live_router_check_interval=-2147483648 "
-             "enable_sysctl_setup=0 local_nid_dist_zero=1 lock_prim_nid=1 portal_rotor=3 "
-             "rnet_htable_size=128 use_tcp_bonding=0 "},
+    {"lnet", "accept_port_bulk=988 accept_backlog=127 auto_down=1 config_on_load=0 "
+             "cpu_npartitions=0 cpu_pattern=N dead_router_check_interval=-2147483648 "
+             "live_router_check_interval=-2147483648 enable_sysctl_setup=0 "
+             "local_nid_dist_zero=1 lock_prim_nid=1 portal_rotor=3 rnet_htable_size=128 "
+             "use_tcp_bonding=0 "},
     {"ksocklnd", "eager_ack=0 enable_csum=0 enable_irq_affinity=0 inject_csum_error=0 "
                  "keepalive_count=5 keepalive_idle=30 keepalive_intvl=5 min_bulk=1024 nagle=0 "
                  "nconnds=4 nconnds_max=64 nonblk_zcack=1 nscheds=0 round_robin=1 rx_buffer_size=0 "

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "lib/lnd/connect.h"
 
+#include "lib/base/minmax.h"
+
 /* ---- beginning ---- */
 
 bool lnd_connect_may(const struct lnd_peer_ni *lp)
@@ -44,35 +46,80 @@ void lnd_connect_timer(struct reactor_timer *t)
 
 /* ---- limit for calls ---- */
 
+/* Ends the call of these that waits longest, if that is too long. */
+static bool give_way(struct lnd_calls *of)
+{
+    struct lnd_peer_ni *lp = TAILQ_FIRST(&of->waiting);
+
+    if (!lp || lnd_call_is_young(lp))
+        return false;
+    if (lp->connect.conn)
+        lnd_proto_of(lp->ns->lni)->connect_late(lp);
+    else
+        lnd_connect_failed(lp, LNET_HEALTH_NETWORK_TIMEOUT, LNET_HEALTH_REMOTE_ERROR);
+    return true;
+}
+
+bool lnd_connect_give_way(struct lnd_shard *shard)
+{
+    return give_way(&shard->calls[0]) || give_way(&shard->calls[1]);
+}
+
+static unsigned places_left(const struct lnd_shard *shard, const struct lnd_calls *of)
+{
+    unsigned most = min(lnd_calls_most(shard->driver->max_conns), (shard->conns.nfree + 1) / 2);
+
+    return most > of->n ? most - of->n : 0;
+}
+
+static struct share_account *take_place(struct lnd_shard *shard, struct lnd_calls *of,
+                                        const struct lnet_nid *nid)
+{
+    struct lnet_nid prefix = lnet_nid_prefix(shard->driver->node, nid);
+    unsigned left = places_left(shard, of);
+    struct share_account *a = left > 0 ? share_of(&of->share, &prefix, NULL) : NULL;
+
+    if (!a || !share_may(a, left))
+        return NULL;
+    share_take(a);
+    of->n++;
+    return a;
+}
+
 const char *lnd_connect_place(struct lnd_peer_ni *lp)
 {
     struct lnd_shard *shard = lp->ns->shard;
-    unsigned nfree = lnd_calls_most(shard->driver->max_conns) - shard->ncalls;
-    struct share_account *a;
-    struct lnet_nid prefix;
+    bool known = lp->peer->incarnation != 0 && lp->connect.interval == 0;
+    struct lnd_calls *of = lp->connect.calls;
 
-    if (lp->connect.place || lp->peer->gw ||
-        (lp->peer->incarnation != 0 && lp->connect.interval == 0))
+    lp->connect.call_us = reactor_now_us();
+    if (of) {
+        TAILQ_REMOVE(&of->waiting, lp, connect.waiting);
+    } else if (lp->peer->gw_ni) {
         return NULL;
-    prefix = lnet_nid_prefix(shard->driver->node, &lp->peer->nid);
-    a = nfree > 0 ? share_of(&shard->calls, &prefix, NULL) : NULL;
-    if (!a || !share_may(a, nfree))
-        return "too many calls of this thread wait for a first answer (max_connections)";
-    share_take(a);
-    shard->ncalls++;
-    lp->connect.place = a;
+    } else {
+        of = &shard->calls[known];
+        lp->connect.place = take_place(shard, of, &lp->peer->nid);
+        if (!lp->connect.place && give_way(of))
+            lp->connect.place = take_place(shard, of, &lp->peer->nid);
+        if (!lp->connect.place)
+            return "too many calls of this thread wait for an answer (max_connections)";
+        lp->connect.calls = of;
+    }
+    TAILQ_INSERT_TAIL(&of->waiting, lp, connect.waiting);
     return NULL;
 }
 
 static void place_end(struct lnd_peer_ni *lp)
 {
-    struct lnd_shard *shard = lp->ns->shard;
+    struct lnd_calls *of = lp->connect.calls;
 
-    if (!lp->connect.place)
+    if (!of)
         return;
-    share_give(&shard->calls, lp->connect.place);
-    lp->connect.place = NULL;
-    shard->ncalls--;
+    share_give(&of->share, lp->connect.place);
+    TAILQ_REMOVE(&of->waiting, lp, connect.waiting);
+    lp->connect.calls = NULL;
+    of->n--;
 }
 
 /* ---- end of a run ---- */

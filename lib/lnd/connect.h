@@ -16,6 +16,8 @@
 
 #include "lib/lnd/peer_ni.h"
 
+#define LND_CALL_US (5 * LND_SEC) /* in which who is there and has time answers a call */
+
 /* Whether a run may begin: there is none, and the back-off has ended. */
 bool lnd_connect_may(const struct lnd_peer_ni *lp);
 /* Begins a run if it may and the NI is not being stopped. */
@@ -24,11 +26,19 @@ void lnd_connect_start(struct lnd_peer_ni *lp);
 void lnd_connect_later(struct lnd_peer_ni *lp, uint64_t delay_us);
 /* Closes the connection that is being opened, if any; the run goes on. */
 void lnd_connect_drop(struct lnd_peer_ni *lp);
-/* Takes the place that a call needs, if the run has none yet. Without a limit: gateways, and who
- * answered once and whose last run did not fail. All others together may have a quarter of the
- * connections of the reactor, and of one prefix no more than what is free of that. Kept until
- * the run ends. Returns NULL, or why there is none. */
+/* Called before each call. Takes the place that it needs, if the run has none yet; gateways need
+ * none. There are two kinds: peer NIs that connected once and whose last run did not fail, and all
+ * others. Each may have a quarter of the connections of the reactor, and half as many as are free.
+ * Of one prefix no more than what is left of that. A call that is not answered gives its place to
+ * the next one after LND_CALL_US. Kept until the run ends. Returns NULL, or why there is none. */
 const char *lnd_connect_place(struct lnd_peer_ni *lp);
+/* Ends a call that had no answer for LND_CALL_US. Returns false if there is none. */
+bool lnd_connect_give_way(struct lnd_shard *shard);
+/* Whether the call under way is younger than that. */
+static inline bool lnd_call_is_young(const struct lnd_peer_ni *lp)
+{
+    return reactor_now_us() - lp->connect.call_us < LND_CALL_US;
+}
 /* Takes over conns_per_peer as it is set now. A change applies from the next set on. */
 void lnd_connect_number(struct lnd_peer_ni *lp);
 

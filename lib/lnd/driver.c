@@ -27,9 +27,13 @@ static bool shard_init(struct lnd_shard *shard, struct lnd_driver *driver, unsig
         (struct reactor_poller){.fn = proto->poll, .arg = shard, .max_sleep_us = UINT64_MAX};
     TAILQ_INIT(&shard->spare);
     TAILQ_INIT(&shard->connected);
+    TAILQ_INIT(&shard->calls[0].waiting);
+    TAILQ_INIT(&shard->calls[1].waiting);
     return lnd_pool_init(&shard->conns, driver->max_conns, proto->conn_size, proto->conn_kept) &&
            lnd_pool_init(&shard->peers, driver->max_conns, proto->peer_size, sizeof(void *)) &&
-           share_init(&shard->calls, lnd_calls_most(driver->max_conns)) && proto->shard_init(shard);
+           share_init(&shard->calls[0].share, lnd_calls_most(driver->max_conns)) &&
+           share_init(&shard->calls[1].share, lnd_calls_most(driver->max_conns)) &&
+           proto->shard_init(shard);
 }
 
 static void shards_fini(struct lnd_driver *driver)
@@ -40,7 +44,8 @@ static void shards_fini(struct lnd_driver *driver)
         driver->proto->shard_fini(shard);
         lnd_pool_fini(&shard->conns);
         lnd_pool_fini(&shard->peers);
-        share_fini(&shard->calls);
+        share_fini(&shard->calls[0].share);
+        share_fini(&shard->calls[1].share);
     }
     free(driver->shards);
     driver->shards = NULL;
@@ -66,7 +71,7 @@ int lnd_shards_init(struct lnd_driver *driver, struct lnet_node *node, struct er
 size_t lnd_shard_bytes(const struct lnd_proto *proto, unsigned max_conns)
 {
     return proto->shard_size + lnd_pool_bytes(max_conns, proto->conn_size) +
-           lnd_pool_bytes(max_conns, proto->peer_size) + share_bytes(lnd_calls_most(max_conns));
+           lnd_pool_bytes(max_conns, proto->peer_size) + 2 * share_bytes(lnd_calls_most(max_conns));
 }
 
 void lnd_driver_free(void *ctx)

@@ -133,8 +133,8 @@ struct lnd_proto {
     /* Opens the next missing connection, or ends the run by lnd_connect_done(),
      * lnd_connect_later() or lnd_connect_failed(). */
     void (*connect_next)(struct lnd_peer_ni *lp);
-    /* The time that the LND armed connect.timer for has passed and connect.conn is not up. NULL:
-     * the LND keeps that time itself. */
+    /* connect.conn is not up. The time that the LND armed connect.timer for has passed, or another
+     * needs the place. */
     void (*connect_late)(struct lnd_peer_ni *lp);
 
     /* Closes a connection that is not in the set: it was removed from the set just now, or it is
@@ -142,6 +142,13 @@ struct lnd_proto {
     void (*conn_close)(struct lnd_conn *conn, const struct lnd_close *why);
     /* A connection was added to the set, or removed from it. */
     void (*conn_listed)(struct lnd_peer_ni *lp, struct lnd_conn *conn, bool listed);
+};
+
+/* Calls under way to one kind of peer NI. lnd_connect_place() */
+struct lnd_calls {
+    struct share share; /* by prefix */
+    unsigned n;
+    struct lnd_peer_nis waiting; /* the one that waits longest for an answer first */
 };
 
 /* The part of a driver on one reactor. The LND's shard begins with it. */
@@ -152,8 +159,7 @@ struct lnd_shard {
     unsigned users; /* NIs that run */
     struct reactor_poller poller;
     struct lnd_pool conns, peers;
-    struct share calls; /* lnd_connect_place(): by prefix */
-    unsigned ncalls;
+    struct lnd_calls calls[2]; /* to peer NIs that are not known to answer, and to those that are */
     /* Peer NIs without connections and messages, which give way to others, oldest first. */
     struct lnd_peer_nis spare;
     struct lnd_peer_nis
@@ -187,7 +193,7 @@ static inline struct lnd_shard *lnd_shard_at(const struct lnd_driver *driver, un
 /* Returns the bytes of heap that one shard takes, without what shard_init() allocates. */
 size_t lnd_shard_bytes(const struct lnd_proto *proto, unsigned max_conns);
 
-/* Returns how many peer NIs may be called at once that are not known to answer. */
+/* Returns how many peer NIs of one kind may be called at once. */
 static inline unsigned lnd_calls_most(unsigned max_conns)
 {
     return max_conns < 4 ? 1 : max_conns / 4;

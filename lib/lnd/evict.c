@@ -2,6 +2,7 @@
 #include "lib/lnd/evict.h"
 
 #include "lib/base/sip.h"
+#include "lib/lnd/connect.h"
 
 #include <string.h>
 
@@ -75,7 +76,7 @@ static struct lnd_peer_ni *find_victim(const struct sample *s, const struct lnd_
         struct rank r = rank_of(s, lp);
         int c = compare(&r, &own), w = compare(&r, &worst);
 
-        if (lp == caller || lp->peer->gw || c < 0 || (c == 0 && r.silent_us < LND_EVICT_IDLE_US))
+        if (lp == caller || lp->peer->gw_ni || c < 0 || (c == 0 && r.silent_us < LND_EVICT_IDLE_US))
             continue;
         if (victim && (w < 0 || (w == 0 && r.silent_us <= worst.silent_us)))
             continue;
@@ -96,6 +97,8 @@ bool lnd_evict(struct lnd_shard *shard, struct lnd_peer_ni *caller)
     struct lnd_peer_ni *victim;
     struct sample s;
 
+    if (lnd_conns_short(shard) && lnd_connect_give_way(shard))
+        return true;
     take_sample(shard, &s);
     victim = find_victim(&s, caller);
     if (!victim)

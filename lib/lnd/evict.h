@@ -3,11 +3,12 @@
  * Eviction of peer NIs when places for connections run short on a reactor: in the pool of an LND or
  * of its transport. No peer NI is refused because others are idle.
  *
- * Order: first a peer NI in whose prefix others have more than a quarter of all connections. Then
- * the peer NI with the most connections beyond a normal set, 2 x conns_per_peer + 1. Then the one
- * that sent no message for longest; keep-alives do not count. It goes only if it ranks before the
- * caller, or sent none for LND_EVICT_IDLE_US. All of its connections are closed, with a drop reason
- * and an event. A gateway is never evicted, since routes depend on it.
+ * Order: first, where connections run short, a call of ours without an answer (connect.h). Then a
+ * peer NI in whose prefix others have more than a quarter of all connections. Then the peer NI with
+ * the most connections beyond a normal set, 2 x conns_per_peer + 1. Then the one that sent no
+ * message for longest; keep-alives do not count. It goes only if it ranks before the caller, or
+ * sent none for LND_EVICT_IDLE_US. All of its connections are closed, with a drop reason and an
+ * event. A gateway is never evicted, since routes depend on it.
  *
  * A call looks at LND_EVICT_LOOKS peer NIs, and the next call at the next ones. So a call has a
  * bounded cost, and a peer NI that holds many connections is found soon.

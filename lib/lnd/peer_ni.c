@@ -277,6 +277,18 @@ static void unlist(struct lnd_peer_ni *lp, struct lnd_conn *conn)
     lnd_proto_of(lp->ns->lni)->conn_listed(lp, conn, false);
 }
 
+static bool is_lost(const struct lnd_peer_ni *lp, const struct lnd_close *why)
+{
+    return lp->nconns == 0 && why->event != LNET_DROP_NONE && !lnd_ns_is_stopping(lp->ns);
+}
+
+/* Before the messages of a connection that is unlisted are ended. */
+static void losing(struct lnd_peer_ni *lp, const struct lnd_close *why)
+{
+    if (is_lost(lp, why))
+        lnet_peer_ni_lost(lp->ns->lni->ni, lp->peer);
+}
+
 /* The last connection of the set was lost. The core may have opened others meanwhile. */
 static void all_lost(struct lnd_peer_ni *lp, const struct lnd_close *why)
 {
@@ -287,13 +299,14 @@ static void all_lost(struct lnd_peer_ni *lp, const struct lnd_close *why)
         lnd_connect_cancel(lp);
     if (!is_connected(lp->peer))
         post_down(lp, why);
-    if (why->event != LNET_DROP_NONE && !lnd_ns_is_stopping(lp->ns))
+    if (is_lost(lp, why))
         lnet_peer_ni_notify(lp->ns->lni->ni, lp->peer, false);
 }
 
 void lnd_conn_down(struct lnd_peer_ni *lp, struct lnd_conn *conn, const struct lnd_close *why)
 {
     unlist(lp, conn);
+    losing(lp, why);
     lnd_proto_of(lp->ns->lni)->conn_close(conn, why);
     all_lost(lp, why);
 }
@@ -313,6 +326,8 @@ void lnd_peer_close(struct lnd_peer_ni *lp, const struct lnd_close *why)
         conn->next = list;
         list = conn;
     }
+    if (had)
+        losing(lp, why);
     while ((conn = list)) {
         list = conn->next;
         lnd_proto_of(lp->ns->lni)->conn_close(conn, why);

@@ -59,7 +59,10 @@ struct lnd_peer_ni {
         unsigned interval;           /* s, back-off; 0: the last run did not fail */
         uint64_t next_us;            /* no run begins before */
         enum lnet_health health;     /* messages that fail until then get this */
-        struct share_account *place; /* lnd_connect_place() */
+        struct lnd_calls *calls;     /* lnd_connect_place(); NULL: has no place */
+        struct share_account *place; /* of the prefix, in these */
+        TAILQ_ENTRY(lnd_peer_ni) waiting;
+        uint64_t call_us; /* the last call of the run began */
         struct reactor_timer timer;
     } connect;
     struct reactor_timer queue_timer, linger_timer;
@@ -114,10 +117,11 @@ static inline void lnd_peer_release(struct lnd_peer_ni *lp)
 
 /* ---- messages that wait for a connection ---- */
 
+/* Fails a message that no device and no connection has been given any part of. */
 static inline void lnd_msg_fail(struct lnet_msg *msg, enum lnet_drop reason,
                                 enum lnet_health health)
 {
-    lnet_send_done(msg, (struct lnet_result){reason, health});
+    lnet_send_done(msg, (struct lnet_result){reason, health, .unsent = true});
 }
 /* No connection can take msg. Queues msg for at most wait_us while a connection is being opened,
  * begins a run if it may, and else fails msg. Held by the caller. */

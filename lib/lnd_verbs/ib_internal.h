@@ -315,6 +315,7 @@ void ib_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out);
 /* lnd_proto */
 void ib_dial_begin(struct lnd_peer_ni *lp);
 void ib_dial_next(struct lnd_peer_ni *lp);
+void ib_dial_late(struct lnd_peer_ni *lp);
 /* A message found a connection: opens the missing ones of a set that we began. */
 void ib_dial_complete(struct ib_peer *p);
 /* Handle events of a link before it is up: of a connection that we open, of one that we accept. */

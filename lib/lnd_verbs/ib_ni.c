@@ -399,6 +399,7 @@ const struct lnd_proto ib_proto = {
     .peer_abort = ib_peer_abort,
     .connect_begin = ib_dial_begin,
     .connect_next = ib_dial_next,
+    .connect_late = ib_dial_late,
     .conn_close = ib_conn_end,
     .conn_listed = ib_peer_conn_listed,
 };

@@ -97,12 +97,21 @@ void ib_peer_note(struct ib_peer *p, uint64_t stamp)
 
 /* ---- connections come and go ---- */
 
+static void late(struct ib_conn *c)
+{
+    struct rdma_event ev = {.kind = RDMA_EV_FAILED, .error = -ETIMEDOUT};
+
+    ib_link_event(&c->link, &ev);
+}
+
 static void stage_timer(struct reactor_timer *t)
 {
-    struct ib_conn *c = container_of(t, struct ib_conn, setup);
-    struct rdma_event late = {.kind = RDMA_EV_FAILED, .error = -ETIMEDOUT};
+    late(container_of(t, struct ib_conn, setup));
+}
 
-    ib_link_event(&c->link, &late);
+void ib_dial_late(struct lnd_peer_ni *lp)
+{
+    late(ib_conn_of(lp->connect.conn));
 }
 
 struct ib_conn *ib_conn_new(struct ib_peer *p, bool active)

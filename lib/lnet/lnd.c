@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Functions for LNDs (lnd.h) that are neither a step of a message nor part of a room. */
 #include "lib/lnet/path/path.h"
+#include "lib/lnet/peer/peer_ni.h"
 #include "lib/lnet/ping/ping.h"
+#include "lib/lnet/route/route.h"
 #include "lib/lnet/shard/conf.h"
 #include "lib/lnet/tx.h"
 
@@ -49,14 +51,20 @@ void lnet_msg_fetch(const struct lnet_msg *msg)
 
 void lnet_peer_ni_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up)
 {
-    if (peer->gw) {
-        relaxed_store(&peer->gw->lnd_down, !up);
-        lnet_gw_changed(peer->gw, up ? "connected" : "connection_lost");
-    }
+    if (peer->gw_ni)
+        lnet_gw_ni_pair(peer->gw_ni, ni, up, up ? "connected" : "connection_lost");
     /* Messages that wait for credits to a peer NI that is down are of no use later, §4.5. */
     if (!up)
         lnet_tx_fail_peer(
-            peer, (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_DROPPED});
+            peer, ni, (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_DROPPED});
+}
+
+void lnet_peer_ni_lost(struct lnet_ni *ni, struct lnet_peer_ni *peer)
+{
+    if (peer->gw_ni)
+        lnet_gw_ni_pair(peer->gw_ni, ni, false, "connection_lost");
+    lnet_tx_fail_peer(peer, ni,
+                      (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_DROPPED});
 }
 
 void lnet_peer_ni_connected(struct lnet_peer_ni *peer, bool is)
@@ -77,6 +85,7 @@ static void link_home(struct reactor_task *task)
     struct link_mail *m = container_of(task, struct link_mail, task);
 
     lnet_link_changed(m->ni, m->up);
+    lnet_gateways_link(m->ni, m->up);
     /* From the next iteration on nothing of this message points to the NI. */
     __atomic_store_n(&m->ni->links_heard, m->ni->links_heard + 1, __ATOMIC_RELEASE);
     free(m);

@@ -17,10 +17,11 @@
  * lnet_grant, and its transport limits the peer to that grant.
  *
  * Sending. The core calls ops->send() with a message that has its next hop. The LND reports
- * lnet_send_accepted() when it no longer queues the message (credits return there) and
+ * lnet_send_accepted() when it no longer queues the message: credits return there. It reports
  * lnet_send_done() when no device will touch its payload again, but for what is counted at the
  * buffer itself (ni->tx_refers). A message of which any byte may have reached the next hop is never
- * sent twice.
+ * sent twice. A message goes another way only if it waits for a credit of the core, or if the LND
+ * returns it as unsent (struct lnet_result).
  */
 #ifndef MILLRACE_LND_H
 #define MILLRACE_LND_H
@@ -43,6 +44,7 @@ struct lnet_peer_ni;
 struct lnet_msg;
 struct lnet_rx;
 struct lnet_md;
+struct lnet_gw_ni;
 
 #define LNET_MAX_NI 200 /* NIDs a ping info may list towards a 2.17 node, §3.2 */
 
@@ -65,8 +67,12 @@ enum lnet_health {
 /* Result of a send or receive: why it failed (NONE = it did not) and whom that speaks against. */
 struct lnet_result {
     enum lnet_drop reason;
-    enum lnet_health health;
+    enum lnet_health health : 31;
+    /* The send failed, and no part of the message was given to the device or the peer. Only then
+     * the core may send the message another way. An LND that is not sure leaves it false. */
+    bool unsent : 1;
 };
+_Static_assert(sizeof(struct lnet_result) == 8, "it is kept in each message");
 #define LNET_RESULT_OK ((struct lnet_result){LNET_DROP_NONE, LNET_HEALTH_OK})
 
 /* Payload: a list of segments and who gives them back. */
@@ -140,6 +146,7 @@ struct lnet_ni {
     struct lnet_nid nid;
     lnet_net_t net;
     unsigned index;  /* 0..LNET_MAX_NI-1, in configuration order */
+    uint8_t pair;    /* its bit among the NIs of its net: lnet_ni_bit() of shard/conf.h */
     char ifname[16]; /* "" when only the NID was given */
     struct lnet_tunables tun;
     struct lnd_tunables lnd_tun;
@@ -182,9 +189,9 @@ struct lnet_peer_ni {
     struct lnet_nid nid;
     uint32_t refs; /* lnet_peer_ni_get()/put(): objects that point here */
     struct lnet_peer_ni *hash_next;
-    struct lnet_shard *shard; /* of its home reactor */
-    void *lnd_peer;           /* the LND's own: list of its connection sets, one per local NI */
-    struct lnet_gw *gw; /* if it is a gateway (set when the peer is made or the route added) */
+    struct lnet_shard *shard;  /* of its home reactor */
+    void *lnd_peer;            /* the LND's own: list of its connection sets, one per local NI */
+    struct lnet_gw_ni *gw_ni;  /* if it is one of a gateway's (shard/conf.h) */
     uint64_t tx_queued_bytes;  /* of tx_queued: their payload + 72 each (lnet-core §4.5) */
     struct lnet_credits tx;    /* messages handed to the LND and not yet accepted */
     struct lnet_msg_queue txq; /* wait for a tx credit */
@@ -228,7 +235,8 @@ _Static_assert(sizeof(struct lnet_peer_ni) == 384, "blocks of two cache lines");
 struct lnet_path {
     struct lnet_ni *ni;
     struct lnet_nid next_hop;
-    struct lnet_gw *gw; /* the next hop is chosen as this gateway; NULL: it is the destination */
+    struct lnet_gw_ni *gw_ni; /* the next hop as chosen of a gateway's; NULL: it is the destination.
+                               * Valid while the generation is the present one */
     uint64_t generation;
 };
 
@@ -318,6 +326,7 @@ struct lnet_msg {
     bool quick       : 1;         /* its memory is counted as such in the budget */
     bool received    : 1;         /* forwarded: its payload is in. Home, as those beside it */
     bool seen        : 1;         /* … and a look at router credits has found it so */
+    uint8_t again    : 2;         /* forwarded: how often it was sent another way */
     struct lnet_shard *home;      /* shard that allocated it and gets it back */
     struct lnet_ni *rx_ni;        /* forwarded: where it came in */
     struct lnet_peer_ni *rx_peer; /* forwarded: from whom (referenced) */
@@ -335,9 +344,9 @@ struct lnet_msg {
     /* ---- block 2 ---- */
     struct mem_seg segs[LNET_MD_MAX_SEGS];
     struct lnet_nid next_hop;
-    struct lnet_gw *next_gw; /* next_hop is that gateway; NULL: it is the destination */
-    uint64_t generation;     /* of the configuration it was chosen from */
-    struct lnet_nid via;     /* answers: the gateway that delivered the request, or ANY */
+    struct lnet_gw_ni *next_gw_ni; /* as in struct lnet_path */
+    uint64_t generation;           /* of the configuration it was chosen from */
+    struct lnet_nid via;           /* answers: the gateway that delivered the request, or ANY */
     /* ---- block 3: crossing, and of local ones ---- */
     struct reactor_task task;
     struct reactor_task accept_task; /* on its way home ahead of `task` */
@@ -510,8 +519,9 @@ bool lnet_grant_has_room(struct lnet_node *node, uint32_t buffer);
 
 /* ---- callers (access/access.c; any reactor) ---- */
 
-/* An LND asks when a connection comes in, from the NID of the caller's address: LNET_DROP_NONE, or
- * LNET_DROP_CONNECT_RATE if a limit is used up. */
+/* An LND asks when a connection comes in, from the NID of the caller's address, or once it knows
+ * which of several NIs is called: LNET_DROP_NONE, or LNET_DROP_CONNECT_RATE if a limit is used up.
+ */
 enum lnet_drop lnet_may_call(const struct lnet_ni *ni, const struct lnet_nid *from);
 /* And when it knows the caller's NID: LNET_DROP_NONE, or LNET_DROP_ACCESS_CONNECT by a rule. */
 enum lnet_drop lnet_may_connect(const struct lnet_ni *ni, const struct lnet_nid *from);
@@ -572,6 +582,9 @@ void lnet_grant_close(struct lnet_grant *grant);
 /* Reports that all sends to a peer NI failed, or that it came up; for gateways this decides
  * routes. The LND itself posts events of peers (lnet_node_event_post(), event.h). */
 void lnet_peer_ni_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up);
+/* The last connection to a peer NI is lost. Called before its messages are ended, so that those
+ * that may go another way do not choose this one again; lnet_peer_ni_notify() follows. */
+void lnet_peer_ni_lost(struct lnet_ni *ni, struct lnet_peer_ni *peer);
 /* A set of connections to a peer NI has its first one, or has lost its last: while there are none,
  * messages to it share a small part of the router buffers. Home of the peer NI; each first one is
  * followed by a last. */

@@ -30,6 +30,13 @@ enum lnet_source_check {
     LNET_SOURCE_OFF,    /* as the kernel: any source NID is forwarded */
 };
 
+/* Settings of the kernel for routes; all 0 = its defaults. */
+struct lnet_route_rules {
+    bool drop_asym_route;  /* of messages for this node: §4.2 row 13 */
+    bool ignore_far_side;  /* avoid_asym_router_failure=0: §3.8 row 4 */
+    bool check_before_use; /* check_routers_before_use: a new route is down until an answer */
+};
+
 struct lnet_node_opts {
     struct reactor_env *env;
     bool routing; /* forward messages of others */
@@ -51,6 +58,7 @@ struct lnet_node_opts {
     unsigned local_msgs;     /* descriptors for messages of this node itself; 0 = 4096 */
     unsigned guard;          /* rules of wire/guard.h that are on: bits 1 << enum lnet_guard_rule */
     enum lnet_source_check source_check;
+    struct lnet_route_rules rules;
 };
 
 /* Allocates the node, its pools and tables; reactors exist but need not run. */
@@ -241,8 +249,10 @@ int lnet_routing_set(struct lnet_node *node, bool on, struct err *err);
 struct lnet_timing {
     unsigned check_interval, ping_timeout; /* s */
     enum lnet_source_check source_check;
+    struct lnet_route_rules rules;
 };
-/* At once; 0 s = as it is, source_check is always taken. -EINVAL. */
+/* At once, `ignore_far_side` with the next answer of each gateway, `check_before_use` for routes
+ * that are added. 0 s = as it is, the rest is always taken. -EINVAL. */
 int lnet_timing_set(struct lnet_node *node, const struct lnet_timing *set, struct err *err);
 
 /* Turns the discovery of peers on or off, §3.5; it is on after lnet_node_create(). The ping info
@@ -257,6 +267,8 @@ struct lnet_route_row {
     bool up;
     bool single_hop; /* a ping of the gateway has shown the net, §10.4 */
 };
+/* Returns true when each gateway has been checked once. The result does not matter. */
+bool lnet_gateways_checked(const struct lnet_node *node);
 unsigned lnet_route_rows(const struct lnet_node *node, struct lnet_route_row *rows, unsigned max);
 
 enum lnet_stat {
@@ -400,8 +412,9 @@ struct lnet_why_route {
     enum lnet_why why;
     uint64_t queued_bytes;
 };
-struct lnet_why_ni {
+struct lnet_why_ni { /* an NI of ours and a peer NI that a message could go to */
     unsigned index;
+    struct lnet_nid peer_ni;
     enum lnet_why why;
 };
 /* The verdict of the access rules; a name "" = no rule. */
@@ -421,7 +434,7 @@ struct lnet_why_answer {
     int ni;                 /* index, -1 = none */
     unsigned nroutes, nnis; /* of all; told of: at most LNET_WHY_MAX */
     struct lnet_why_route route[LNET_WHY_MAX];
-    struct lnet_why_ni nis[LNET_MAX_NI];
+    struct lnet_why_ni nis[LNET_WHY_MAX];
     bool peer_known; /* the next hop's peer NI, as it is now */
     struct lnet_peer_ni_row peer;
 };
@@ -522,6 +535,7 @@ struct lnet_md {
     uint64_t cookie;
     uint32_t refs;
     uint32_t local_offset;
+    struct lnet_nid target; /* of its last PUT or GET: another NID of a multi-rail peer, perhaps */
     uint32_t replies, acks; /* that may still come: asked for with this MD's handle */
     struct lnet_nid asked;  /* the neighbour asked for these; ANY: several, or behind a router */
     uint8_t state;

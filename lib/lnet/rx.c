@@ -28,19 +28,19 @@ static enum lnet_drop check_foreign(const struct lnet_rx *rx)
 }
 
 /* A message that came through a gateway shows that it forwards (§4.2 row 14). */
-static void heard_through(struct lnet_gw *gw)
+static void heard_through(struct lnet_gw_ni *ni)
 {
-    bool was_alive = lnet_gw_alive(gw);
+    bool failed = relaxed_load(&ni->heard_us) <= relaxed_load(&ni->ping_down_us);
 
-    relaxed_store(&gw->heard_us, reactor_now_us());
-    if (!was_alive)
-        lnet_gw_changed(gw, "message_received");
+    relaxed_store(&ni->heard_us, reactor_now_us());
+    if (failed)
+        lnet_gw_ni_changed(ni, "message_received");
 }
 
 /* The source NID is what servers trust: it must be the sender's own, or of a net that lies behind
  * the sender. Routes may be asymmetric (§12.1), so by default it is enough that somebody on the
  * ingress net is the way to the source's net. */
-static enum lnet_drop check_source(const struct lnet_rx *rx)
+static enum lnet_drop check_source(const struct lnet_rx *rx, bool local)
 {
     struct lnet_node *node = rx->ni->node;
     const struct lnet_nid *src = &rx->hdr.src_nid;
@@ -53,10 +53,14 @@ static enum lnet_drop check_source(const struct lnet_rx *rx)
         return LNET_DROP_SRC_IS_OWN;
     gw = lnet_source_gateway(node, &rx->from->nid, nid_net(src));
     if (gw) {
-        if (relaxed_load(&gw->ping_down) && nid_net(src) != nid_net(&rx->from->nid))
-            heard_through(gw);
+        if (rx->from->gw_ni && relaxed_load(&rx->from->gw_ni->ping_down_us) &&
+            nid_net(src) != nid_net(&rx->from->nid))
+            heard_through(rx->from->gw_ni);
         return LNET_DROP_NONE;
     }
+    if (local && relaxed_load(&node->timing.rules.drop_asym_route) &&
+        nid_net(src) != nid_net(&rx->from->nid)) /* §4.2 row 13 */
+        return LNET_DROP_ASYM_ROUTE;
     if (rule == LNET_SOURCE_OFF ||
         (rule == LNET_SOURCE_NET && lnet_net_routed_over(node, nid_net(src), rx->ni->net)))
         return LNET_DROP_NONE;
@@ -157,11 +161,9 @@ enum lnet_drop lnet_parse(struct lnet_rx *rx)
     }
     rx->from->last_alive_us = reactor_now_us();
     rx->from->message_s = (uint32_t)(reactor_now_us() / 1000000);
-    if (rx->from->gw && rx->from->gw->lnd_down) {
-        relaxed_store(&rx->from->gw->lnd_down, false);
-        lnet_gw_changed(rx->from->gw, "message_received");
-    }
-    why = !for_me && !lnet_is_router(node) ? LNET_DROP_ROUTING_OFF : check_source(rx);
+    if (rx->from->gw_ni)
+        lnet_gw_ni_heard(rx->from->gw_ni, rx->ni);
+    why = !for_me && !lnet_is_router(node) ? LNET_DROP_ROUTING_OFF : check_source(rx, for_me);
     if (!why && !for_me)
         why = lnet_guard(&rx->hdr, relaxed_load(&node->guard));
     if (why) {
@@ -212,10 +214,9 @@ void lnet_local_received(struct lnet_rx *rx, struct lnet_result result)
     reactor_post(lnet_node_home(node), &msg->task);
 }
 
-/* Chooses the path again if the one that was chosen when the header came is no longer good. */
-static enum lnet_drop choose_again(struct lnet_msg *msg)
+enum lnet_drop lnet_choose_again(struct lnet_msg *msg)
 {
-    struct lnet_path path = {msg->tx_ni, msg->next_hop, msg->next_gw, msg->generation};
+    struct lnet_path path = {msg->tx_ni, msg->next_hop, msg->next_gw_ni, msg->generation};
     enum lnet_drop why;
 
     if (lnet_path_good(msg->home, &path) && !relaxed_load(&path.ni->fatal))
@@ -246,7 +247,7 @@ static void forward(struct lnet_rx *rx, struct lnet_result result)
     }
     lnet_rx_count(rx);
     msg->state = LNET_MSG_ROUTING;
-    why = choose_again(msg);
+    why = lnet_choose_again(msg);
     if (why) {
         msg->result = (struct lnet_result){why, LNET_HEALTH_REMOTE_ERROR};
         lnet_drop_message(msg->home, why, msg->rx_ni, msg->rx_peer, NULL, &msg->hdr);

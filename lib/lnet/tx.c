@@ -19,6 +19,7 @@
 #include <stdlib.h>
 
 #define OVERDUE_US   100000ull
+#define TRIES        3   /* ways that a message is sent which could not leave */
 #define FAIL_BUCKETS 256 /* buckets of peer NIs per message, so that other work runs in between */
 
 /* ---- the end of a message, on the shard that allocated it ---- */
@@ -127,6 +128,67 @@ void lnet_tx_on_local_sent(struct lnet_node *node, void (*fn)(struct lnet_msg *m
     node->local_sent = fn;
 }
 
+/* ---- another way ---- */
+
+/* A message for a gateway may go by another of its peer NIs, or by another gateway. Either it was
+ * never handed to the LND, or the LND gave no part of it away. To destinations there is one way. */
+static bool may_go_again(const struct lnet_msg *msg, struct lnet_result result)
+{
+    return msg->kind == LNET_KIND_FORWARD && msg->next_gw_ni && result.unsent &&
+           msg->again < TRIES &&
+           (result.reason == LNET_DROP_NEXT_HOP_LOST || result.reason == LNET_DROP_NEXT_HOP_DOWN ||
+            result.reason == LNET_DROP_NEXT_HOP_TIMEOUT);
+}
+
+/* Marks the pair that a message could not be sent by, before the message chooses again. A lost
+ * connection may have been one of several: the LND has reported the last one itself. */
+static void note_pair(struct lnet_peer_ni *peer, const struct lnet_msg *msg)
+{
+    const bool late = msg->result.reason == LNET_DROP_NEXT_HOP_TIMEOUT;
+
+    if (peer->gw_ni && msg->result.unsent &&
+        (late || msg->result.reason == LNET_DROP_NEXT_HOP_DOWN))
+        lnet_gw_ni_pair(peer->gw_ni, msg->tx_ni, false,
+                        late ? "connect_timeout" : "connection_lost");
+}
+
+/* Counts a message that was not sent to a peer NI; NULL: the table does not have it any more. */
+static void count_lost(struct lnet_msg *msg, struct lnet_peer_ni *peer)
+{
+    struct lnet_shard *s = lnet_shard_self(msg->home->node);
+
+    lnet_drop_message(s, msg->result.reason, msg->tx_ni, peer, &msg->next_hop, &msg->hdr);
+}
+
+/* There is no other way. On the home of msg->next_hop, as the peer NI counts what it lost. */
+static void stays(struct reactor_task *task)
+{
+    struct lnet_msg *msg = container_of(task, struct lnet_msg, task);
+
+    count_lost(msg, lnet_peer_ni_find_here(msg->home->node, &msg->next_hop));
+    go_home(msg);
+}
+
+/* On msg->home, in an iteration of its own. A pair that does not work is marked by now; one whose
+ * connection ended in order may be chosen again. */
+static void go_again(struct reactor_task *task)
+{
+    struct lnet_msg *msg = container_of(task, struct lnet_msg, task);
+
+    msg->state = LNET_MSG_ROUTING;
+    if (lnet_choose_again(msg)) {
+        msg->state = LNET_MSG_CROSSING;
+        msg->task.fn = stays;
+        reactor_post(lnet_nid_home(msg->home->node, &msg->next_hop), &msg->task);
+        return;
+    }
+    msg->result = LNET_RESULT_OK;
+    msg->accepted = false;
+    msg->again++;
+    count_add(&msg->home->stats[LNET_STAT_RESEND_COUNT], 1);
+    lnet_transmit(msg);
+}
+
 /* ---- credits ---- */
 
 /* Written here only, those of NIs read anywhere. */
@@ -146,6 +208,12 @@ static void give(struct lnet_credits *c)
     count_add(&c->now, 1);
 }
 
+/* For path selection, which reads it on any reactor. */
+static void ni_publish(struct lnet_shard *s, const struct lnet_ni *ni)
+{
+    relaxed_store(&s->ni_credits[ni->index], s->tx->tq[ni->index].credits.now);
+}
+
 /* §5.1: a reactor's part, but enough for eight peers. */
 static int ni_credits(const struct lnet_tunables *tun, unsigned reactors)
 {
@@ -161,6 +229,7 @@ static int ni_credits(const struct lnet_tunables *tun, unsigned reactors)
 void lnet_ni_credits_init(struct lnet_shard *s, const struct lnet_ni *ni)
 {
     lnet_credits_init(&s->tx->tq[ni->index].credits, ni_credits(&ni->tun, s->node->nshards));
+    ni_publish(s, ni);
 }
 
 void lnet_ni_credits_get(const struct lnet_node *node, unsigned ni, struct lnet_credits *out,
@@ -226,6 +295,7 @@ static void give_ni_credit(struct lnet_shard *s, struct lnet_msg *msg)
     TAILQ_REMOVE(&q->under, msg, tx);
     msg->ni_credit = false;
     give(&q->credits);
+    ni_publish(s, msg->tx_ni);
     if (!STAILQ_EMPTY(&q->queue)) {
         msg = lnet_msg_queue_pop(&q->queue);
         wait_ends(msg);
@@ -258,8 +328,10 @@ static void overdue(struct reactor_timer *t)
 static void want_ni_credit(struct lnet_shard *s, struct lnet_msg *msg)
 {
     struct lnet_tx_queue *q = &s->tx->tq[msg->tx_ni->index];
+    bool taken = take(&q->credits);
 
-    if (take(&q->credits)) {
+    ni_publish(s, msg->tx_ni);
+    if (taken) {
         reactor_wait_none(REACTOR_WAIT_NI_CREDIT);
         has_credits(s, msg);
         return;
@@ -287,7 +359,10 @@ static void take_credits(struct lnet_msg *msg)
 {
     struct lnet_peer_ni *peer = msg->tx_peer;
 
-    if (take(&peer->tx)) {
+    bool taken = take(&peer->tx);
+
+    lnet_gw_ni_publish(peer);
+    if (taken) {
         reactor_wait_none(REACTOR_WAIT_PEER_CREDIT);
         want_ni_credit(peer->shard, msg);
     } else {
@@ -306,19 +381,12 @@ static void return_credits(struct lnet_msg *msg)
     if (msg->ni_credit)
         give_ni_credit(s, msg);
     give(&peer->tx);
+    lnet_gw_ni_publish(peer);
     next_of_peer(s, peer);
     hand_ready(s);
 }
 
 /* ---- to the next hop ---- */
-
-static void note_gateway_queue(struct lnet_peer_ni *peer)
-{
-    struct lnet_gw *gw = peer->gw;
-
-    if (gw)
-        relaxed_store(&gw->queued_bytes, peer->tx_queued_bytes);
-}
 
 /* It is no longer in the way of others to this peer. */
 static void unqueue(struct lnet_msg *msg)
@@ -327,7 +395,7 @@ static void unqueue(struct lnet_msg *msg)
 
     peer->tx_queued--;
     peer->tx_queued_bytes -= msg->hdr.payload_len + LNET_HDR4_SIZE;
-    note_gateway_queue(peer);
+    lnet_gw_ni_publish(peer);
 }
 
 /* The type a sent message counts as: an answer of our own as what it answers, as kernel nodes show
@@ -351,7 +419,18 @@ static void sent(struct lnet_msg *msg, struct lnet_result result)
     msg->result = result = lnet_result_of_ni(msg->tx_ni, result);
     if (result.reason) {
         lnet_count_failed(s, result);
-        lnet_drop_message(s, result.reason, msg->tx_ni, peer, NULL, &msg->hdr);
+        note_pair(peer, msg);
+    }
+    if (may_go_again(msg, result)) {
+        msg->tx_peer = NULL;
+        lnet_peer_ni_put(peer);
+        msg->state = LNET_MSG_CROSSING;
+        msg->task.fn = go_again;
+        reactor_post(msg->home->reactor, &msg->task);
+        return;
+    }
+    if (result.reason) {
+        count_lost(msg, peer);
     } else {
         count_add(&s->ni_stats[msg->tx_ni->index].sent[counted_type(msg)], 1);
         peer->send_count[counted_type(msg)]++;
@@ -361,8 +440,10 @@ static void sent(struct lnet_msg *msg, struct lnet_result result)
     go_home(msg);
 }
 
+/* Fails a message that was never handed to the LND. */
 static void send_failed(struct lnet_msg *msg, struct lnet_result result)
 {
+    result.unsent = true;
     unqueue(msg);
     sent(msg, result);
 }
@@ -387,7 +468,6 @@ static void send_here(struct lnet_msg *msg)
     }
     peer->tx_queued++;
     peer->tx_queued_bytes += msg->hdr.payload_len + LNET_HDR4_SIZE;
-    note_gateway_queue(peer);
     take_credits(msg);
 }
 
@@ -447,6 +527,7 @@ void lnet_send_accepted(struct lnet_msg *msg)
 
 void lnet_send_done(struct lnet_msg *msg, struct lnet_result result)
 {
+    result.unsent &= !msg->accepted;
     accepted(msg);
     sent(msg, result);
 }
@@ -469,9 +550,9 @@ static void queue_split(struct lnet_msg_queue *q, struct lnet_msg_queue *out,
     }
 }
 
-static bool is_forwarded(const struct lnet_msg *msg, const void *arg)
+static bool is_forwarded_by(const struct lnet_msg *msg, const void *ni)
 {
-    return msg->kind == LNET_KIND_FORWARD;
+    return msg->kind == LNET_KIND_FORWARD && (!ni || msg->tx_ni == ni);
 }
 
 static bool leaves_by_removed(const struct lnet_msg *msg, const void *arg)
@@ -491,11 +572,12 @@ static void fail_waiting_peer(struct lnet_msg_queue *list, struct lnet_result re
     }
 }
 
-void lnet_tx_fail_peer(struct lnet_peer_ni *peer, struct lnet_result result)
+void lnet_tx_fail_peer(struct lnet_peer_ni *peer, const struct lnet_ni *ni,
+                       struct lnet_result result)
 {
     struct lnet_msg_queue list;
 
-    queue_split(&peer->txq, &list, is_forwarded, NULL);
+    queue_split(&peer->txq, &list, is_forwarded_by, ni);
     lnet_peer_ni_hold(peer);
     fail_waiting_peer(&list, result);
     lnet_peer_ni_put(peer);
@@ -510,6 +592,7 @@ static void fail_waiting_ni(struct lnet_shard *s, struct lnet_tx_queue *q,
 
         wait_ends(msg);
         give(&q->credits);
+        ni_publish(s, msg->tx_ni);
         lnet_peer_ni_hold(peer);
         give(&peer->tx);
         next_of_peer(s, peer);

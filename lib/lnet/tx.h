@@ -3,7 +3,8 @@
  * Sending: a message with a path crosses to its next hop's home, takes a credit of the peer NI and
  * one of the NI there, and is given to the LND. When the LND has completed it, it returns to the
  * shard that allocated it and ends there: a forwarded message by lnet_forward_free(), a message of
- * this node itself by the function given to lnet_tx_on_local_sent().
+ * this node itself by the function given to lnet_tx_on_local_sent(). A forwarded message that could
+ * not leave for a gateway returns, too, and goes another way if there is one.
  * docs/protocol/lnet-core.md §4.5, §4.6, §5.1.
  *
  * The reports of the LND, lnet_send_accepted() and lnet_send_done(), are declared in lnd.h.
@@ -13,6 +14,9 @@
 
 #include "lib/lnet/shard/shard.h"
 
+/* Chooses the path of a forwarded message again if the one that it has is no longer good. Returns
+ * why there is none. On msg->home. rx.c. */
+enum lnet_drop lnet_choose_again(struct lnet_msg *msg);
 /* Sends a message whose path is set (lnet_msg_set_path()). On msg->home. */
 void lnet_transmit(struct lnet_msg *msg);
 /* Ends a message that cannot be sent, with msg->result set and counted. On msg->home. */
@@ -20,8 +24,9 @@ void lnet_transmit_failed(struct lnet_msg *msg);
 /* Sets what is called on msg->home when a message of this node itself has been sent or failed. */
 void lnet_tx_on_local_sent(struct lnet_node *node, void (*fn)(struct lnet_msg *msg));
 
-/* Fails the forwarded messages that wait for credits of a peer NI. */
-void lnet_tx_fail_peer(struct lnet_peer_ni *peer, struct lnet_result result);
+/* Fails the forwarded messages that wait for credits of a peer NI and leave by ni (NULL: any). */
+void lnet_tx_fail_peer(struct lnet_peer_ni *peer, const struct lnet_ni *ni,
+                       struct lnet_result result);
 /* Fails some of the waiting messages that leave by a removed NI; *bucket is 0 at first. Returns
  * true after the last one. */
 bool lnet_tx_fail_removed(struct lnet_shard *s, uint32_t *bucket);

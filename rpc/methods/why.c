@@ -33,25 +33,27 @@ static json_t *routes(const struct lnet_why_answer *a)
     return list;
 }
 
-static json_t *ni_row(const struct why_call *w, const struct lnet_ni *ni, enum lnet_why why)
+static json_t *ni_row(const struct why_call *w, const struct lnet_ni *ni,
+                      const struct lnet_why_ni *pair)
 {
     const struct inet_if *ifp = rpc_why_interface(w->ctx, &ni->nid);
     const char *link = !ifp ? NULL : inet_if_link(ifp) ? "up" : "down";
 
-    return json_pack("{s:o, s:s*, s:s*, s:s, s:s}", "nid", rpc_nid(&ni->nid), "port",
-                     ifp ? inet_if_port(ifp)->name : NULL, "link", link, "verdict",
-                     lnet_why_name(why), "text", lnet_why_text(why));
+    return json_pack("{s:o, s:s*, s:s*, s:o, s:s, s:s}", "nid", rpc_nid(&ni->nid), "port",
+                     ifp ? inet_if_port(ifp)->name : NULL, "link", link, "peer_ni",
+                     rpc_nid(&pair->peer_ni), "verdict", lnet_why_name(pair->why), "text",
+                     lnet_why_text(pair->why));
 }
 
 static json_t *nis(const struct why_call *w, const struct lnet_why_answer *a)
 {
     json_t *list = json_array();
 
-    for (unsigned i = 0; i < a->nnis; i++) {
+    for (unsigned i = 0; i < a->nnis && i < LNET_WHY_MAX; i++) {
         const struct lnet_ni *ni = lnet_ni_at(w->ctx->control->node, a->nis[i].index);
 
         if (ni) /* else removed meanwhile */
-            json_array_append_new(list, ni_row(w, ni, a->nis[i].why));
+            json_array_append_new(list, ni_row(w, ni, &a->nis[i]));
     }
     return list;
 }
@@ -178,6 +180,8 @@ static void answered(void *arg, const struct lnet_why_answer *a)
     if (a->nroutes > LNET_WHY_MAX)
         json_object_set_new(why, "routes_not_shown", json_integer(a->nroutes - LNET_WHY_MAX));
     json_object_set_new(why, "nis", nis(w, a));
+    if (a->nnis > LNET_WHY_MAX)
+        json_object_set_new(why, "nis_not_shown", json_integer(a->nnis - LNET_WHY_MAX));
     ni = a->mine || a->drop ? NULL : lnet_ni_at(w->ctx->control->node, (unsigned)a->ni);
     w->why = why;
     if (!ni || !rpc_why_port(&w->port, w->ctx, &ni->nid, &a->next_hop, port_told, w))

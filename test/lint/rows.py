@@ -1,28 +1,47 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each row of the discovery state machine, docs/protocol/lnet-core.md §3.6, has a unit test that names it.
+"""Each row of docs/protocol/lnet-core.md §3.6 (discovery) and §3.8 (router checker) has a unit test that names it.
 
-The rows are those of its table ("row 3"), and each clause of its five paragraphs, counted from 1: "needs push", "completion",
-"reply", "push", "merge". A test names them in a comment: "§3.6 row 3, needs push 2". A row that does not apply to this router has
-its reason here.
+The rows are those of the table of the section ("row 3"), and each clause of its paragraphs, counted from 1, with the name of the
+paragraph in SECTIONS: "needs push", "cached flag". A test names them in a comment: "§3.6 row 3, needs push 2". A row that does not
+apply to this router, or that it does not have, is listed with its reason. The rows of §7.1 to §7.6 are in test_lnet_rails.c.
+
+usage: rows.py [list]
 """
 import os
 import re
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PARAGRAPHS = {"Needs push": "needs push", "Completion with error": "completion", "Reply handling": "reply",
-              "Push handling": "push", "Merge": "merge"}
-DOES_NOT_APPLY = {
-    "completion 2": "no message waits for a discovery: messages are forwarded without one (§12.1)",
-    "push 9": "either order is right",
-}
-# Of these a part does not apply.
 HEALTH = "the table of peers stores the status; it has no health"
-IN_PART = {"row 1": "routes name a NID, not a peer, so none is removed", "completion 1": "no message waits for a discovery",
-           "push 2": "a node that pushes is a peer from then on; who is refused as one is ignored", "merge 4": HEALTH, "merge 5": HEALTH}
+WAITS = "no message waits for a discovery: messages are forwarded without one (§12.1)"
+INTERVAL = "the interval is 1 s at least; `convert` leaves another out, and says so"
+
+
+class Section:
+    """paragraphs: how each begins, and its name. none: rows that do not apply, or are not there. part: rows of which a part is
+    so."""
+
+    def __init__(self, paragraphs, none, part):
+        self.paragraphs, self.none, self.part = paragraphs, none, part
+
+
+SECTIONS = {
+    "3.6": Section(
+        {"Needs push": "needs push", "Completion with error": "completion", "Reply handling": "reply", "Push handling": "push",
+         "Merge": "merge"},
+        {"completion 2": WAITS, "push 9": "either order is right"},
+        {"row 1": "routes name a NID, not a peer, so none is removed", "completion 1": "no message waits for a discovery",
+         "push 2": "a node that pushes is a peer from then on; who is refused as one is ignored", "merge 4": HEALTH, "merge 5": HEALTH}),
+    "3.8": Section(
+        {"Monitor thread": "monitor", "For each gateway": "check", "Completion": "completion", '"UP"': "UP", "Cached flag": "cached flag",
+         "Other inputs": "inputs", "`check_routers_before_use`": "before use", "A ≤ 0": "no interval"},
+        {"UP 2": "a gateway NI has no health yet; a pair that does not work takes its place",
+         "cached flag 7": "no line of the log: the route is down, and its event says net_down",
+         "no interval 1": INTERVAL, "no interval 2": INTERVAL},
+        {}),
+}
 FUNCTION = re.compile(r"(?:static )?void (\w+)\(void \*\*state\)")
-NAMED = re.compile(r"§3\.6 ((?:(?:row|needs push|completion|reply|push|merge) \d+(?:,\s*(?:\* )?)?)+)")
 
 
 def clauses(text):
@@ -30,12 +49,12 @@ def clauses(text):
     return [c.strip(" .") for c in re.split(r"; |\. ", text) if c.strip(" .")]
 
 
-def rows():
+def rows(number, section):
     with open(os.path.join(ROOT, "docs/protocol/lnet-core.md"), encoding="utf-8") as f:
-        part = re.search(r"^### 3\.6 .*?(?=^### )", f.read(), re.M | re.S).group(0)
-    found = {f"row {n}": f"{condition}: {action}" for n, condition, action in re.findall(r"^\| (\d+) \| (.*?) \| (.*?) \|$", part, re.M)}
+        part = re.search(rf"^### {re.escape(number)} .*?(?=^### )", f.read(), re.M | re.S).group(0)
+    found = {f"row {n}": text.replace(" | ", ": ") for n, text in re.findall(r"^\| (\d+) \| (.*?) \|$", part, re.M)}
     for paragraph in re.split(r"\n\s*\n", part):
-        for head, name in PARAGRAPHS.items():
+        for head, name in section.paragraphs.items():
             if paragraph.startswith(head):
                 body = re.sub(r"^\s*(\[[^\]]*\])?:?", "", paragraph[len(head):])
                 items = [c for item in re.split(r"^(?:\* |\d+\. )", body, flags=re.M) for c in clauses(item)]
@@ -43,34 +62,40 @@ def rows():
     return found
 
 
-def tests():
-    """Yields (file, test, rows that it names) of the tests that a program runs."""
+def tests(number, section):
+    """Yields (file, test, rows of the section that it names) of the tests that a program runs."""
+    names = "|".join(["row", *section.paragraphs.values()])
+    reference = re.compile(rf"§{re.escape(number)} ((?:(?:{names}) \d+(?:,\s*(?:\* )?)?)+)")
     folder = os.path.join(ROOT, "test/unit")
     for name in sorted(n for n in os.listdir(folder) if n.endswith(".c")):
         with open(os.path.join(folder, name), encoding="utf-8") as f:
             text = f.read()
         for part in re.split(r"(?<=^}\n)", text, flags=re.M):
             test = FUNCTION.search(part)
-            named = [row.strip(" *\n") for group in NAMED.findall(part) for row in group.split(",") if row.strip(" *\n")]
+            named = [row.strip(" *\n") for group in reference.findall(part) for row in group.split(",") if row.strip(" *\n")]
             if test and named and re.search(rf"TEST\({test[1]}\)", text):
                 yield name, test[1], named
 
 
-def main():
-    known, covered, faults = rows(), set(), []
-    if len({name.rsplit(" ", 1)[0] for name in known}) != 1 + len(PARAGRAPHS):
-        faults.append("docs/protocol/lnet-core.md §3.6 has not all of the table and the five paragraphs")
-    for name, test, named in tests():
+def check(number, section):
+    """Prints what is wrong. Returns whether something is."""
+    known, covered, faults = rows(number, section), set(), []
+    if {name.rsplit(" ", 1)[0] for name in known} != {"row", *section.paragraphs.values()}:
+        faults.append(f"docs/protocol/lnet-core.md §{number} has not all of its table and its paragraphs")
+    for name, test, named in tests(number, section):
         covered.update(named)
-        faults += [f"{name}: {test} names {row}, which §3.6 does not have" for row in named if row not in known]
-    faults += [f"{row}: no test names it: {text}" for row, text in known.items() if row not in covered and row not in DOES_NOT_APPLY]
-    faults += [f"{row}: a test names it, so it applies" for row in DOES_NOT_APPLY if row in covered]
-    faults += [f"{row}: §3.6 does not have it" for row in [*DOES_NOT_APPLY, *IN_PART] if row not in known]
+        faults += [f"{name}: {test} names {row}, which §{number} does not have" for row in named if row not in known]
+    faults += [f"§{number} {row}: no test names it: {text}" for row, text in known.items() if row not in covered and row not in section.none]
+    faults += [f"§{number} {row}: a test names it, so it applies" for row in section.none if row in covered]
+    faults += [f"§{number} {row}: it is not there" for row in [*section.none, *section.part] if row not in known]
     for fault in faults:
         print(fault)
-    print(f"rows covered: {len(covered & set(known))} of {len(known)}, {len(DOES_NOT_APPLY)} do not apply")
+    if sys.argv[1:] == ["list"]:
+        for row, text in known.items():
+            print(f"{row}: {section.none.get(row) or 'covered'}{' in part: ' + section.part[row] if row in section.part else ''} ({text})")
+    print(f"§{number}: rows covered: {len(covered & set(known))} of {len(known)}, {len(section.none)} have a reason why not")
     return bool(faults)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(any([check(number, section) for number, section in SECTIONS.items()]))

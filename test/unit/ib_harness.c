@@ -472,6 +472,7 @@ static void send_done(struct lnet_msg *msg, struct lnet_result result)
 
     assert_ptr_equal(lnet_nid_home(&nodes[m->node], &msg->tx_peer->nid), reactor_self());
     assert_int_equal(m->done++, 0);
+    assert_false(result.unsent && (m->accepted || !result.reason));
     m->result = result;
     if (result.reason == LNET_DROP_NONE) {
         core.sent++;
@@ -523,6 +524,11 @@ void ih_expect_ok(const struct ih_msg *m)
 }
 
 /* ---- what happened ---- */
+
+void lnet_peer_ni_lost(struct lnet_ni *ni, struct lnet_peer_ni *p)
+{
+    core.lost++;
+}
 
 void lnet_peer_ni_notify(struct lnet_ni *ni, struct lnet_peer_ni *p, bool up)
 {

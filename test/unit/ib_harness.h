@@ -111,6 +111,7 @@ struct ih_core {
     enum lnet_drop may_call, may_connect; /* what the access rules say */
     unsigned prefix;                      /* bits; 0: 32 */
     unsigned ups, downs;                  /* lnet_peer_ni_notify() */
+    unsigned lost;                        /* lnet_peer_ni_lost() */
     unsigned events[LNET_NODE_EV_COUNT];
     unsigned link_up, link_down;
     struct lnet_node_event last_event;

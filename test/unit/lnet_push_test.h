@@ -71,21 +71,7 @@ static inline void answer_pings(unsigned since)
             answer_ping(&loop.sent[i]);
 }
 
-/* The peer acknowledges a PUSH of ours. */
-static inline void ack_push_only(const struct sent *push)
-{
-    struct lnet_hdr h = hdr_of(LNET_MSG_ACK, push->hdr.dest_nid, push->hdr.src_nid, 0);
-    struct lnet_ack ack = {.mlength = push->len};
-    struct lnet_put put;
-
-    lnet_body_get_put(&push->hdr, &put);
-    ack.dst = put.ack;
-    lnet_body_set_ack(&h, &ack);
-    arrive(push->ni, push->to, h);
-    settle();
-}
-
-/* The same, and the peer answers the ping that may follow. */
+/* The peer acknowledges a PUSH of ours, and answers the ping that may follow. */
 static inline void ack_push(const struct sent *push)
 {
     unsigned since = loop.nsent;

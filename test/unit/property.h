@@ -283,6 +283,7 @@ struct tracked {
     struct conn *conn;       /* while it is received */
     enum lnet_pool pool;
     bool urgent, slow, stalled, dropped, sent_ok, accepted, ni_credit, router_credit;
+    bool unsent; /* it failed before the LND had it */
     unsigned acct;
     uint32_t len;
     uint64_t seq;

@@ -112,7 +112,7 @@ static void sync_conn(struct conn *c)
         return;
     if (s == STAGE_NONE)
         prop_fail("header %x neither waits nor is received", c->id);
-    acct = acct_of(&c->in.rx.path.next_hop, c->in.rx.path.gw != NULL);
+    acct = acct_of(&c->in.rx.path.next_hop, c->in.rx.path.gw_ni != NULL);
     if (s == c->stage && acct == c->acct && c->class == c->in.rx.class)
         return;
     if (c->stage == STAGE_BUFFER && s == STAGE_CREDIT)

@@ -191,6 +191,19 @@ unsigned held_for(unsigned r, enum lnet_pool k, bool gateways)
     return n;
 }
 
+/* Quick messages count what such messages of their next hop hold. */
+static unsigned quick_held(unsigned r, enum lnet_pool k, unsigned acct)
+{
+    unsigned i, n = 0;
+
+    for (i = 0; i < books.nactive; i++) {
+        const struct tracked *t = books.active[i];
+
+        n += t->home == r && t->pool == k && t->acct == acct && !t->stalled && t->msg->quick;
+    }
+    return n;
+}
+
 bool model_may(unsigned r, enum lnet_pool k, unsigned acct, enum lnet_class class)
 {
     bool slow = class == LNET_CLASS_SLOW;
@@ -218,9 +231,11 @@ bool model_may(unsigned r, enum lnet_pool k, unsigned acct, enum lnet_class clas
     }
     if (left <= 0)
         return false;
-    if (class == LNET_CLASS_URGENT && free_for(r, k, acct, LNET_CLASS_QUICK) <= 0)
+    if (class == LNET_CLASS_URGENT && free_for(r, k, acct, LNET_CLASS_BULK) <= 0)
         covered(COVER_URGENT);
     held = slow && p->stalled > p->held[acct] ? p->stalled : p->held[acct];
+    if (class == LNET_CLASS_QUICK)
+        held = quick_held(r, k, acct);
     return held == 0 || held * 100 < (unsigned)left * share;
 }
 
@@ -329,7 +344,7 @@ void model_parsed(struct conn *c, uint32_t id)
     if (waits != (c->peer->rtr.now < 0 || waiting_for_credit(c->peer) > waits))
         prop_fail("header %x waits for the wrong thing: its sender has %d router credits", c->id,
                   c->peer->rtr.now);
-    check_path(c, &c->in.rx.path.next_hop, c->in.rx.path.gw != NULL);
+    check_path(c, &c->in.rx.path.next_hop, c->in.rx.path.gw_ni != NULL);
 }
 
 void sync_stalled(void)
@@ -345,7 +360,7 @@ void sync_stalled(void)
             continue;
         /* Its sender was slow when it was admitted, or is now. */
         still = clock_us - t->conn->progress_us >= LATE_US ||
-                clock_us - t->conn->begun_us >= HOLD_US ||
+                clock_us - t->conn->begun_us >= (t->msg->quick ? LATE_US : HOLD_US) ||
                 t->conn->in.rx.from->slow_until_us > clock_us || (t->slow && !t->stalled);
         t->slow = false;
         if (t->stalled == still)
@@ -385,7 +400,7 @@ static void check_turn(const struct conn *c, unsigned acct)
         if (d->peer == c->peer && stage_now(d) == STAGE_CREDIT && d->seq < c->seq)
             prop_fail("header %x passed %x, which waits for the same router credits", c->id, d->id);
         if (d->stage == STAGE_BUFFER && stage_now(d) == STAGE_BUFFER && d->acct == acct &&
-            acct_of(&d->in.rx.path.next_hop, d->in.rx.path.gw != NULL) == acct &&
+            acct_of(&d->in.rx.path.next_hop, d->in.rx.path.gw_ni != NULL) == acct &&
             d->pool == c->pool && d->in.rx.class == c->in.rx.class && d->class == d->in.rx.class &&
             (at_once || comes_before(d, c, stamp)))
             prop_fail(
@@ -406,20 +421,23 @@ static void admitted(struct conn *c)
     sync_stalled();
     if (t->state != T_FREE)
         prop_fail("header %x got a descriptor that is in use by %x", c->id, t->id);
-    *t = (struct tracked){.state = T_RECEIVING,
-                          .msg = c->in.rx.msg,
-                          .id = c->id,
-                          .home = r,
-                          .from = c->peer,
-                          .conn = c,
-                          .pool = c->pool,
-                          .urgent = c->urgent,
-                          .slow = c->in.rx.class == LNET_CLASS_SLOW,
-                          .acct = acct_of(&c->in.rx.msg->next_hop, c->in.rx.msg->next_gw != NULL),
-                          .len = c->in.rx.hdr.payload_len,
-                          .router_credit = true,
-                          .buffer = c->in.rx.msg->buffer};
-    if (t->urgent != (c->in.rx.class == LNET_CLASS_URGENT) && !t->slow)
+    *t =
+        (struct tracked){.state = T_RECEIVING,
+                         .msg = c->in.rx.msg,
+                         .id = c->id,
+                         .home = r,
+                         .from = c->peer,
+                         .conn = c,
+                         .pool = c->pool,
+                         .urgent = c->urgent,
+                         .slow = c->in.rx.class == LNET_CLASS_SLOW,
+                         .acct = acct_of(&c->in.rx.msg->next_hop, c->in.rx.msg->next_gw_ni != NULL),
+                         .len = c->in.rx.hdr.payload_len,
+                         .router_credit = true,
+                         .buffer = c->in.rx.msg->buffer};
+    /* What is urgent is bulk for a next hop that is not quick. */
+    if (!t->slow &&
+        (t->urgent ? c->in.rx.class == LNET_CLASS_QUICK : c->in.rx.class == LNET_CLASS_URGENT))
         prop_fail("header %x has class %d", c->id, c->in.rx.class);
     if (!model_may(r, t->pool, t->acct, c->in.rx.class))
         prop_fail("header %x got a %s buffer that it may not have: %u of %u in use, its next hop "
@@ -593,7 +611,7 @@ static bool says_no_path(enum lnet_drop why)
 static void header_expired(struct conn *c, enum lnet_drop why)
 {
     struct model_pool *p = &books.pool[c->peer->reactor][c->in.rx.pool];
-    unsigned acct = acct_of(&c->in.rx.path.next_hop, c->in.rx.path.gw != NULL);
+    unsigned acct = acct_of(&c->in.rx.path.next_hop, c->in.rx.path.gw_ni != NULL);
 
     bool vain = why == LNET_DROP_DEST_SHARE && p->vain[acct];
 

@@ -104,10 +104,10 @@ static void rest(void)
     model_quiet();
 }
 
-/* Every other peer is known to take messages soon, until it takes one late. */
+/* Three of four peers are known to take messages soon, until they take one late. */
 static void know_some(void)
 {
-    for (unsigned i = 0; i < npeers; i += 2) {
+    for (unsigned i = 0; i < npeers; i += 1 + (i % 4 == 2)) {
         uint32_t row = nid_hash(&peers[i].nid) % LNET_QUICKS;
 
         for (unsigned r = 0; r < nreactors; r++)

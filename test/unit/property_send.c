@@ -162,6 +162,7 @@ void __wrap_send_failed(struct lnet_msg *msg, struct lnet_result result)
     covered(COVER_SEND_FAILED_WAITING);
     not_queued(t);
     t->state = t->id ? T_ENDED : T_FREE;
+    t->unsent = true;
     __real_send_failed(msg, result);
 }
 
@@ -240,6 +241,29 @@ void model_send_done(struct tracked *t, bool ok)
     t->state = t->id ? T_ENDED : T_FREE;
 }
 
+/* A message that failed before the LND had it comes behind those that were received since. */
+static void goes_again(struct tracked *t)
+{
+    if (t->state == T_ENDED && t->unsent) {
+        t->state = T_INSIDE;
+        t->seq = ++books.received[t->home];
+    }
+    t->unsent = false;
+}
+
+enum lnet_drop __real_lnet_choose_again(struct lnet_msg *msg);
+enum lnet_drop __wrap_lnet_choose_again(struct lnet_msg *msg);
+
+/* By the same way, if that works again. */
+enum lnet_drop __wrap_lnet_choose_again(struct lnet_msg *msg)
+{
+    enum lnet_drop why = __real_lnet_choose_again(msg);
+
+    if (!why)
+        goes_again(tracked_of(msg));
+    return why;
+}
+
 void __real_lnet_admit_rerouted(struct lnet_msg *msg, const struct lnet_path *path);
 void __wrap_lnet_admit_rerouted(struct lnet_msg *msg, const struct lnet_path *path);
 
@@ -248,10 +272,11 @@ void __wrap_lnet_admit_rerouted(struct lnet_msg *msg, const struct lnet_path *pa
     struct tracked *t = tracked_of(msg);
     struct model_pool *p = &books.pool[t->home][t->pool];
 
+    goes_again(t);
     if (t->state != T_INSIDE)
         prop_fail("message %x goes another way in state %d", t->id, t->state);
     p->held[t->acct]--;
-    t->acct = acct_of(&path->next_hop, path->gw != NULL);
+    t->acct = acct_of(&path->next_hop, path->gw_ni != NULL);
     p->held[t->acct]++;
     covered(COVER_REROUTED);
     __real_lnet_admit_rerouted(msg, path);

@@ -623,16 +623,34 @@ static void make_addr(const char *ip, uint16_t port, union stream_addr *out)
     out->in6.sin6_port = htons(port);
 }
 
+static struct fake_listener *listener_for(const union stream_addr *from)
+{
+    struct fake_listener *l = listeners;
+
+    while (l && l->addr.sa.sa_family != from->sa.sa_family)
+        l = l->next;
+    assert_non_null(l);
+    return l;
+}
+
+bool fake_refuses(const char *from)
+{
+    union stream_addr addr = {0};
+    struct fake_listener *l;
+
+    make_addr(from, 1023, &addr);
+    l = listener_for(&addr);
+    return l->base.refuses(l->user, &addr);
+}
+
 struct fake_stream *fake_call(const char *from, uint16_t port)
 {
     struct fake_stream *s = stream_new();
-    struct fake_listener *l = listeners;
+    struct fake_listener *l;
     struct reactor *before = self;
 
     make_addr(from, port, &s->remote);
-    while (l && l->addr.sa.sa_family != s->remote.sa.sa_family)
-        l = l->next;
-    assert_non_null(l);
+    l = listener_for(&s->remote);
     self = l->on;
     l->accepted(l->user, &s->base, &s->remote);
     self = before;
@@ -1142,11 +1160,18 @@ void lnet_send_done(struct lnet_msg *msg, struct lnet_result result)
     assert_ptr_equal(lnet_nid_home(&node, &msg->tx_peer->nid), self);
     assert_int_equal(msg->state, 1); /* exactly once */
     msg->state = 2;
+    assert_false(result.unsent && (row->accepted || msg->lnd_sent > 0 || !result.reason));
     row->accepted = true;
     row->result = result;
+    row->nlost = core.nlost;
     core.ndone++;
     if (core.on_sent)
         core.on_sent(msg);
+}
+
+void lnet_peer_ni_lost(struct lnet_ni *ni, struct lnet_peer_ni *peer)
+{
+    core.nlost++;
 }
 
 void lnet_peer_ni_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up)

@@ -63,6 +63,8 @@ extern unsigned fake_takes_out;          /* segments handed over and not given b
 
 /* A connection to our NI, accepted by the LND after fake_run(). */
 struct fake_stream *fake_call(const char *from, uint16_t port);
+/* Whether the LND would refuse a caller before it has a connection. */
+bool fake_refuses(const char *from);
 /* The newest stream the LND dialled that the test has not seen; NULL: none. */
 struct fake_stream *fake_dialled(void);
 unsigned fake_connects(void); /* calls of connect() that went through */
@@ -102,6 +104,7 @@ struct fake_sent {
     struct lnet_msg *msg;
     bool accepted;
     struct lnet_result result;
+    unsigned nlost; /* calls of lnet_peer_ni_lost() before its end */
 };
 
 #define FAKE_LOG 4096
@@ -123,7 +126,7 @@ struct fake_core {
     unsigned copied;                      /* calls of lnet_rx_copy() */
     struct lnet_grant *grant_waits;       /* the newest of those that did not open */
     struct lnet_rx *waiting;
-    unsigned nreceived, nsent, nnotified, ndone;
+    unsigned nreceived, nsent, nnotified, nlost, ndone;
     struct fake_received received[FAKE_LOG];
     struct fake_sent sent[FAKE_LOG];
     struct {

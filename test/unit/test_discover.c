@@ -285,7 +285,7 @@ static void what_was_received(void **state)
 static void router_check(void **state)
 {
     (void)state;
-    /* §3.5 "router check due", §3.8 */
+    /* §3.5 "router check due", §3.8 check 3, completion 1 */
     be_discovered();
     assert_int_equal(STEP(DISCOVER_START, .set = PEER_RTR_DISCOVERY), DISCOVER_PING);
     assert_false(peer.state & PEER_NIDS_UPTODATE);

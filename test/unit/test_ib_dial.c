@@ -129,11 +129,18 @@ static void rows_silent(void **state)
     ih_expect(m[2], LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_LOCAL_DROPPED);
     assert_int_equal(core.drops[IB_DROP(CONN_NO_MEMORY)], 1);
     assert_string_equal(core.why.why,
-                        "too many calls of this thread wait for a first answer (max_connections)");
-    ir_advance(61 * IR_SEC); /* they have failed */
+                        "too many calls of this thread wait for an answer (max_connections)");
+    ir_advance(5 * IR_SEC); /* the oldest gives way */
     m[2] = ih_send(ih_msg(0, to[2], LNET_MSG_ACK, 0, -1, 1));
     soon();
     assert_int_equal(fake.dials, 3);
+    ih_expect(m[0], LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_NETWORK_TIMEOUT);
+    assert_int_equal(core.drops[IB_DROP(DIAL_FAILED)], 1);
+    assert_int_equal(m[1]->done + m[2]->done, 0);
+    ir_advance(61 * IR_SEC); /* they have failed */
+    m[0] = ih_send(ih_msg(0, to[0], LNET_MSG_ACK, 0, -1, 1));
+    soon();
+    assert_int_equal(fake.dials, 4);
     ih_row("limits");
 }
 

@@ -124,6 +124,9 @@ static void rows_timeout_all(void **state)
     ih_expect_health(waits, LNET_HEALTH_REMOTE_TIMEOUT);
     ih_expect_health(sends, LNET_HEALTH_NETWORK_TIMEOUT);
     ih_expect_health(queued, LNET_HEALTH_LOCAL_TIMEOUT);
+    assert_false(waits->result.unsent || sends->result.unsent); /* they were posted */
+    assert_true(queued->result.unsent);
+    assert_int_equal(core.lost, 1);
     assert_int_equal(core.drops[IB_DROP(STALL)], 1);
     ih_row("6.1/waiting");
     ih_row("6.1/all");

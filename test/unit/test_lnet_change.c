@@ -265,8 +265,9 @@ static void test_gateways_go(void **state)
         const struct lnet_shard *s = node->shard[i];
 
         for (n = 0; n < s->peer->peers_used; n++)
-            if (s->peer->peers[n].shard && s->peer->peers[n].gw)
-                assert_ptr_equal(node->gw[s->peer->peers[n].gw->index], s->peer->peers[n].gw);
+            if (s->peer->peers[n].shard && s->peer->peers[n].gw_ni)
+                assert_ptr_equal(node->gw_ni[s->peer->peers[n].gw_ni->index],
+                                 s->peer->peers[n].gw_ni);
     }
     sent_clear();
     node_down();

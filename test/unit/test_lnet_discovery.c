@@ -318,6 +318,26 @@ static void test_push_garbage_of_known(void **state)
     node_down();
 }
 
+/* The NID that a peer pushed from last is its own no longer. Another NID of it is pinged, not the
+ * same one again and again. §3.5 */
+static void test_push_nid_gone(void **state)
+{
+    struct lnet_nid from = N("10.0.0.71@tcp");
+
+    node_up(opts_default());
+    push_list(from, "10.0.0.71@tcp 10.0.0.72@tcp");
+    ack_push(sent_last(LNET_MSG_PUT));
+    sent_clear();
+    push_bytes(tcp0, from, (const uint8_t *)"no info", 8);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_GET), 1);
+    assert_true(nid_same(&sent_last(LNET_MSG_GET)->to, &from));
+    pass(31 * SEC);
+    assert_int_equal(sent_count(LNET_MSG_GET), 2);
+    assert_false(nid_same(&sent_last(LNET_MSG_GET)->to, &from));
+    node_down();
+}
+
 /* A NID that its peer has no longer goes to the node that pushes it. */
 static void test_claim(void **state)
 {
@@ -384,6 +404,28 @@ static void test_claim_in_advance(void **state)
     settle();
     assert_int_equal(sent_count(LNET_MSG_PUT), 3);
     ack_push(sent_last(LNET_MSG_PUT));
+    node_down();
+}
+
+/* A gateway, which keeps its NIDs, lists that of a node before that node comes. */
+static void test_claim_of_gateway(void **state)
+{
+    node_up(opts_default());
+    assert_int_equal(route_add("tcp9", N("10.0.0.66@tcp"), -1, 0), 0);
+    settle();
+    push_list(N("10.0.0.66@tcp"), "10.0.0.66@tcp 10.0.0.71@tcp");
+    ack_push(sent_last(LNET_MSG_PUT));
+    assert_ptr_equal(peer_of("10.0.0.71@tcp"), peer_of("10.0.0.66@tcp"));
+    for (unsigned i = 0; i < 3; i++) {
+        sent_clear();
+        push_from(tcp0, N("10.0.0.71@tcp"), 0x1e);
+        settle();
+        assert_ptr_not_equal(peer_of("10.0.0.71@tcp"), peer_of("10.0.0.66@tcp"));
+        assert_int_equal(sent_count(LNET_MSG_PUT), i == 0);
+        if (i == 0)
+            ack_push(sent_last(LNET_MSG_PUT));
+        push_list(N("10.0.0.66@tcp"), "10.0.0.66@tcp 10.0.0.71@tcp");
+    }
     node_down();
 }
 
@@ -630,7 +672,7 @@ static void test_other_route(void **state)
     ack_push(sent_last(LNET_MSG_PUT));
     assert_int_equal(route_add("tcp9", gw1, -1, 0), 0);
     settle();
-    ON(0, lnet_gw_find(node, &gw0)->lnd_down = true);
+    ON(0, lnet_gw_ni_find(node, &gw0)->pairs_down = UINT64_MAX);
     sent_clear();
     ON(0, lnet_ni_link(ib0, false));
     settle();
@@ -651,8 +693,9 @@ static void answer_check(void)
     answer_ping(sent_last(LNET_MSG_GET));
 }
 
-/* "router check due", §3.8: a multi-rail gateway gets a GET and then a PUSH in each interval,
- * although nothing has changed. Of one that does not acknowledge only the checks go on. */
+/* "router check due": a multi-rail gateway gets a GET and then a PUSH in each interval, although
+ * nothing has changed. Of one that does not acknowledge only the checks go on. This node does not
+ * route. §3.8 monitor 2, check 6, check 7 */
 static void test_router_check(void **state)
 {
     struct lnet_node_opts opts = opts_default();
@@ -741,9 +784,11 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_push_one_at_a_time),
     LNET_TEST(test_push_many_nids),
     LNET_TEST(test_push_garbage_of_known),
+    LNET_TEST(test_push_nid_gone),
     LNET_TEST(test_claim),
     LNET_TEST(test_claim_by_reply),
     LNET_TEST(test_claim_in_advance),
+    LNET_TEST(test_claim_of_gateway),
     LNET_TEST(test_push_of_another),
     LNET_TEST(test_ping_of_new),
     LNET_TEST(test_push_discovery_off),

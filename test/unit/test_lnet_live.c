@@ -227,16 +227,7 @@ static void push_from(struct lnet_ni *ni, struct lnet_nid from)
 
 static void ack_push(void)
 {
-    const struct sent *push = sent_last(LNET_MSG_PUT);
-    struct lnet_hdr h = hdr_of(LNET_MSG_ACK, push->hdr.dest_nid, push->hdr.src_nid, 0);
-    struct lnet_ack ack = {.mlength = push->len};
-    struct lnet_put put;
-
-    lnet_body_get_put(&push->hdr, &put);
-    ack.dst = put.ack;
-    lnet_body_set_ack(&h, &ack);
-    arrive(push->ni, push->to, h);
-    settle();
+    ack_push_only(sent_last(LNET_MSG_PUT));
 }
 
 /* Others hear of it; what they see stays in the order of configuration, net by net. */

@@ -77,6 +77,8 @@ static const struct row rows[] = {
     {"source is my other NID", LNET_MSG_GET, "10.1.0.1@tcp1", "10.0.0.1@tcp", 0, DROPPED,
      LNET_DROP_SRC_IS_OWN},
     {"source 0@lo", LNET_MSG_PUT, "0@lo", "10.1.0.9@tcp1", 8, DROPPED, LNET_DROP_SRC_IS_OWN},
+    {"for me, through the gateway", LNET_MSG_GET, "10.6.0.9@tcp6", "10.0.0.1@tcp", 0, LOCAL,
+     LNET_DROP_PORTAL_RANGE},
     {"for me, foreign source", LNET_MSG_GET, "10.5.0.9@tcp5", "10.0.0.1@tcp", 0, DROPPED,
      LNET_DROP_SRC_NOT_ALLOWED},
     /* fine */
@@ -253,6 +255,25 @@ static void test_source_check_net(void **state)
     looser(LNET_SOURCE_NET, from_tcp5);
 }
 
+/* Row 13: for this node a foreign source needs a route through the sender, whatever source_check
+ * says. */
+static void test_drop_asym_route(void **state)
+{
+    make_node(true, LNET_SOURCE_OFF);
+    node->timing.rules.drop_asym_route = true;
+    for (unsigned i = 0; i < ROWS_N; i++) {
+        struct row r = rows[i];
+        struct lnet_nid dest = N(r.dest);
+
+        if (r.why == LNET_DROP_SRC_NOT_ALLOWED) {
+            r.outcome = nid_same(&dest, &tcp0->nid) ? DROPPED : FORWARDED;
+            r.why = r.outcome == DROPPED ? LNET_DROP_ASYM_ROUTE : LNET_DROP_NONE;
+        }
+        check_row(&r);
+    }
+    node_down();
+}
+
 /* NIDs that no decoder would let in are refused here too. */
 static void test_bad_nids(void **state)
 {
@@ -320,9 +341,10 @@ static void test_last_alive(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_outcomes),         LNET_TEST(test_routing_off), LNET_TEST(test_source_check_off),
-    LNET_TEST(test_source_check_net), LNET_TEST(test_bad_nids),    LNET_TEST(test_examples),
-    LNET_TEST(test_last_alive),
+    LNET_TEST(test_outcomes),         LNET_TEST(test_routing_off),
+    LNET_TEST(test_source_check_off), LNET_TEST(test_source_check_net),
+    LNET_TEST(test_bad_nids),         LNET_TEST(test_examples),
+    LNET_TEST(test_last_alive),       LNET_TEST(test_drop_asym_route),
 };
 
 LNET_TESTS_MAIN("test_lnet_parse", tests)

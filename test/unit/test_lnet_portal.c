@@ -774,6 +774,9 @@ static void test_hostile_answers(void **state)
     lnet_body_get_get(&gs->hdr, &get);
     lnet_body_get_put(&ps->hdr, &put);
     assert_int_equal(get.ret.interface_cookie, put.ack.interface_cookie);
+    assert_int_equal(get.ret.object_cookie & 3, 1);
+    assert_int_equal(put.ack.object_cookie & 3, 1);
+    assert_true(put.ack.object_cookie - get.ret.object_cookie > 1u << 16); /* not the next one */
     /* a REPLY into what was PUT, which is memory of ours that nobody may write */
     fake = *gs;
     get.ret = put.ack;

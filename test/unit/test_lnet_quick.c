@@ -54,6 +54,19 @@ static void test_reserve(void **state)
     node_down();
 }
 
+/* Messages without payload are urgent for quick next hops only: others that take nothing do not
+ * have all buffers of that kind. */
+static void test_urgent(void **state)
+{
+    strangers_up();
+    takes(8, hop(0), 0, 0);
+    assert_int_equal(fill(0), EACH - 2 * PART);
+    assert_false(is_quick(hop(1), 0));
+    assert_int_equal(put(hop(0), 0)->recvs, 1);
+    end_all();
+    node_down();
+}
+
 /* Small messages that go soon say nothing of large ones. */
 static void test_each_pool(void **state)
 {
@@ -210,6 +223,47 @@ static void test_prompt_senders(void **state)
     node_down();
 }
 
+/* Receives that take long, though they do not stop, hold no share of a quick next hop that others
+ * need: not as bulk, and as quick ones for 0.1 s. */
+static void test_receives_take_long(void **state)
+{
+    for (unsigned known = 0; known < 2; known++) {
+        struct peer_msg *slow[EACH], *fx[3];
+        unsigned n = 0;
+
+        strangers_up();
+        takes(8, hop(0), 100, 0);
+        for (unsigned i = 0; known && i < EACH; i++) {
+            struct lnet_nid from = sender(300 + i);
+
+            receive_takes(from, 2000);
+            peer_find(&from)->prompt_s = UINT32_MAX;
+        }
+        loop.hold_recv = true;
+        while ((slow[n] = from_to(sender(300 + n), hop(0), LNET_MSG_PUT, 200))->recvs)
+            n++;
+        loop.hold_recv = false;
+        assert_in_range(n, EACH / 4, EACH / 2);
+        for (unsigned i = 0; i < 3; i++) {
+            fx[i] = from_to(sender(500 + i), hop(0), LNET_MSG_PUT, 201);
+            assert_int_equal(fx[i]->recvs, known);
+        }
+        for (unsigned ms = 0; ms < 150; ms += 10) {
+            pass(10000);
+            for (unsigned i = 0; i < n; i++)
+                slow[i]->in.rx.progress_us = clock_us;
+        }
+        for (unsigned i = 0; i < 3; i++)
+            assert_int_equal(fx[i]->recvs, 1);
+        assert_int_equal(slow[n]->recvs || rx_cancel(slow[n]), true);
+        for (unsigned i = 0; i < n; i++)
+            recv_end(slow[i], ok);
+        settle();
+        end_all();
+        node_down();
+    }
+}
+
 /* Who has several headers in the line for a next hop does not hold up others there, who do not hold
  * up these for ever. */
 static void test_sender_turns(void **state)
@@ -260,9 +314,17 @@ static void test_no_sender_starves(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_reserve),        LNET_TEST(test_each_pool),    LNET_TEST(test_long),
-    LNET_TEST(test_holds),          LNET_TEST(test_failed),       LNET_TEST(test_turns),
-    LNET_TEST(test_prompt_senders), LNET_TEST(test_sender_turns), LNET_TEST(test_no_sender_starves),
+    LNET_TEST(test_reserve),
+    LNET_TEST(test_urgent),
+    LNET_TEST(test_each_pool),
+    LNET_TEST(test_long),
+    LNET_TEST(test_holds),
+    LNET_TEST(test_failed),
+    LNET_TEST(test_turns),
+    LNET_TEST(test_prompt_senders),
+    LNET_TEST(test_receives_take_long),
+    LNET_TEST(test_sender_turns),
+    LNET_TEST(test_no_sender_starves),
 };
 
 LNET_TESTS_MAIN("test_lnet_quick", tests)

@@ -114,7 +114,7 @@ static void set_down(const char *gw_nid, bool down)
 
     ON(home_of(&nid), {
         p = lnet_peer_ni_get(node, &nid);
-        lnet_peer_ni_notify(tcp0, p, !down);
+        lnet_peer_ni_notify(lnet_net_find(node, nid_net(&nid))->ni[0], p, !down);
         lnet_peer_ni_put(p);
     });
 }

@@ -58,6 +58,7 @@ static void test_stalled(void **state)
     pass_ms(80);
     assert_int_equal(stalled(LNET_POOL_SMALL), 0);
     assert_int_equal(dest_holds(0, &d, false, LNET_POOL_SMALL), 5);
+    fx[4]->in.rx.begun_us = clock_us;
     progress(fx[4]);
     pass_ms(75);
     assert_int_equal(stalled(LNET_POOL_SMALL), 4);

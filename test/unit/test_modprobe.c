@@ -190,6 +190,7 @@ static void test_kernel_defaults(void **state)
     silent(text);
     silent(LNET
            "accept=secure accept_port=988 accept_timeout=5 alive_router_check_interval=60 "
+           "avoid_asym_router_failure=1 check_routers_before_use=0 "
            "ip2nets= large_router_buffers=0 lnet_drop_asym_route=0 lnet_health_sensitivity=100 "
            "lnet_interfaces_max=200 lnet_max_recovery_ping_interval=900 lnet_numa_range=0 "
            "lnet_peer_discovery_disabled=0 lnet_recovery_interval=1 lnet_recovery_limit=0 "
@@ -566,7 +567,7 @@ static void test_settings(void **state)
               "lnet_retry_count=4 lnet_transaction_timeout=149 lnet_health_sensitivity=98 "
               "lnet_recovery_interval=5 lnet_recovery_limit=6 lnet_max_recovery_ping_interval=901 "
               "lnet_response_tracking=2 tiny_router_buffers=10 small_router_buffers=11 "
-              "large_router_buffers=12\n"
+              "large_router_buffers=12 avoid_asym_router_failure=0 check_routers_before_use=1\n"
               "options ksocklnd keepalive=-1 min_reconnectms=2000 max_reconnectms=3000\n");
     assert_int_equal(cfg->accept, LND_ACCEPT_ALL);
     assert_int_equal(cfg->accept_port, 1988);
@@ -578,6 +579,8 @@ static void test_settings(void **state)
     assert_int_equal(cfg->max_interfaces, 17);
     assert_int_equal(cfg->discovery, 0);
     assert_int_equal(cfg->drop_asym_route, 1);
+    assert_int_equal(cfg->avoid_asym_router_failure, 0);
+    assert_int_equal(cfg->check_routers_before_use, 1);
     assert_int_equal(cfg->retry_count, 4);
     assert_int_equal(cfg->transaction_timeout, 149);
     assert_int_equal(cfg->health_sensitivity, 98);
@@ -692,13 +695,15 @@ static void test_every_row(void **state)
             value = "none";
         else if (o->unit == MP_MS_TO_S)
             value = "59000";
-        else if (strcmp(o->name, "use_privileged_port") == 0)
+        else if (strcmp(o->name, "use_privileged_port") == 0 ||
+                 strcmp(o->name, "avoid_asym_router_failure") == 0)
             value = "0";
         else if (verbs && strstr(o->name, "retry_count"))
             value = "7";
         else if (o->unit == MP_NOT || strcmp(o->name, "map_on_demand") == 0 ||
                  strcmp(o->name, "require_privileged_port") == 0 ||
                  strcmp(o->name, "lnet_drop_asym_route") == 0 ||
+                 strcmp(o->name, "check_routers_before_use") == 0 ||
                  strcmp(o->name, "lnet_response_tracking") == 0)
             value = "1";
         snprintf(text, sizeof(text), "%soptions %s %s=%s\n", base, o->module, o->name, value);

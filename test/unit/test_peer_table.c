@@ -591,8 +591,12 @@ static void pins_follow(void **state)
 
     (void)state;
     p = learn(p, MR, "10.0.0.1@tcp 10.0.0.2@tcp");
-    assert_ptr_equal(last[PEER_GONE].peer, q);
-    assert_ptr_equal(last[PEER_GONE].other, p);
+    assert_ptr_equal(find("10.0.0.2@tcp"), q); /* a pinned one is not taken by another pinned one */
+    assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp");
+    peer_table_unpin(&table, &b);
+    p = learn(p, MR, "10.0.0.1@tcp 10.0.0.2@tcp");
+    peer_table_replied(&table, &b, info(MR, 1, "10.0.0.1@tcp 10.0.0.2@tcp"));
+    assert_ptr_equal(peer_table_pin(&table, &b), p);
     assert_int_equal(p->pins, 2);
     assert_int_equal(table.npinned_peers, 1);
     p = learn(p, MR, "10.0.0.3@tcp");
@@ -618,6 +622,7 @@ static void made_anew(void **state)
     assert_int_equal(p->state, 0);
     assert_int_equal(table.npeers, 1);
     p = learn(p, MR, "10.0.0.1@tcp 10.0.0.2@tcp 10.0.0.3@tcp");
+    ni_of("10.0.0.1@tcp")->answered = ni_of("10.0.0.2@tcp")->answered = true;
     peer_table_pin(&table, &a);
     peer_table_pin(&table, &b);
     peer_table_recreate(&table, p, &c);
@@ -674,11 +679,32 @@ static void lists_take_nothing(void **state)
     assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp");
 }
 
-/* Nor does a REPLY take one from a gateway, or make its list the gateway's; that of another gateway
- * does. */
+/* Nor does a peer that lists a NID before its owner comes, and then all that the owner lists. */
+static void claims_take_nothing(void **state)
+{
+    struct peer *liar = get("10.0.0.9@tcp"), *p;
+
+    (void)state;
+    get("10.0.0.2@tcp"); /* by a message of ours */
+    liar->push.nid = nid("10.0.0.9@tcp");
+    liar = pushed(liar, "10.0.0.9@tcp 10.0.0.2@tcp");
+    peer_table_answers(&table, liar, true);
+    p = get("10.0.0.1@tcp");
+    p->push.nid = nid("10.0.0.1@tcp");
+    p = pushed(p, "10.0.0.1@tcp 10.0.0.2@tcp");
+    peer_table_answers(&table, p, true);
+    liar = pushed(liar, "10.0.0.9@tcp 10.0.0.2@tcp 10.0.0.1@tcp");
+    assert_string_equal(shown(find("10.0.0.1@tcp")), "10.0.0.1@tcp: 10.0.0.1@tcp");
+    liar = pushed(liar, "10.0.0.1@tcp 10.0.0.2@tcp 10.0.0.9@tcp");
+    assert_string_equal(shown(find("10.0.0.1@tcp")), "10.0.0.1@tcp: 10.0.0.1@tcp");
+    assert_ptr_equal(find("10.0.0.9@tcp"), liar);
+}
+
+/* Nor does a REPLY take one from a gateway, or make its list the gateway's, even if another gateway
+ * sent it. */
 static void gateways_keep_nids(void **state)
 {
-    struct lnet_nid a = nid("10.0.0.1@tcp"), b = nid("10.0.0.2@tcp");
+    struct lnet_nid a = nid("10.0.0.1@tcp"), b = nid("10.0.0.2@tcp"), c = nid("10.0.0.3@tcp");
     struct peer *gw = peer_table_pin(&table, &a), *liar;
 
     (void)state;
@@ -688,9 +714,15 @@ static void gateways_keep_nids(void **state)
     liar = learn(liar, MR, "10.0.0.9@tcp 10.0.0.1@tcp");
     assert_string_equal(shown(gw), "10.0.0.1@tcp: 10.0.0.1@tcp");
     assert_int_equal(events[PEER_NI_CLAIMED], 2);
-    peer_table_pin(&table, &b);
-    gw = learn(gw, MR, "10.0.0.1@tcp 10.0.0.2@tcp");
-    assert_string_equal(shown(gw), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.2@tcp");
+    liar = learn(peer_table_pin(&table, &b), MR, "10.0.0.2@tcp 10.0.0.3@tcp");
+    gw = learn(gw, MR, "10.0.0.2@tcp 10.0.0.1@tcp 10.0.0.3@tcp");
+    assert_string_equal(shown(gw), "10.0.0.1@tcp: 10.0.0.1@tcp");
+    assert_string_equal(shown(liar), "10.0.0.2@tcp: 10.0.0.2@tcp 10.0.0.3@tcp");
+    peer_table_replied(&table, &c, info(MR, 1, "10.0.0.3@tcp 10.0.0.1@tcp")); /* not that one's */
+    liar = learn(liar, MR, "10.0.0.2@tcp 10.0.0.3@tcp"); /* which does not get it again */
+    assert_string_equal(shown(liar), "10.0.0.2@tcp: 10.0.0.2@tcp");
+    gw = learn(gw, MR, "10.0.0.1@tcp 10.0.0.2@tcp 10.0.0.3@tcp");
+    assert_string_equal(shown(gw), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.3@tcp");
     peer_table_unpin(&table, &a);
     peer_table_unpin(&table, &b);
 }
@@ -790,6 +822,7 @@ int main(void)
         TEST(pins_follow),
         TEST(made_anew),
         TEST(lists_take_nothing),
+        TEST(claims_take_nothing),
         TEST(gateways_keep_nids),
         TEST(room_of_the_same_prefix),
         TEST(no_room_for_a_nid),

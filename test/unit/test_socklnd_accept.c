@@ -616,6 +616,33 @@ static void test_who_has_most_makes_room(void **state)
     expect_hello(slow, LOW_NID, SOCK_CTYPE_CONTROL, 0, 0);
 }
 
+/* While all places are taken an address that has as many as others on average is not answered: it
+ * could only drive out another of the kind. One with fewer is, and makes the one with most give
+ * way.
+ */
+static void test_who_has_enough_is_not_answered(void **state)
+{
+    struct fake_stream *held[PENDING_MAX];
+    char from[24];
+
+    (void)state;
+    for (unsigned i = 0; i < PENDING_MAX; i++) {
+        snprintf(from, sizeof(from), "10.9.%u.1", i < 40 ? i % 10 : i % 200);
+        assert_false(fake_refuses(from));
+        held[i] = fake_call(from, (uint16_t)(1023 - i / 10));
+    }
+    assert_int_equal(all_drops(), 0);
+    assert_true(fake_refuses("10.9.9.1"));
+    assert_true(fake_refuses("10.9.50.1")); /* five, of 1024 for 200 */
+    assert_int_equal(core.drops[SOCK_DROP(REQ_LIMIT)], 2);
+    fake_end(held[50], STREAM_END_EOF);
+    assert_false(fake_refuses("10.9.51.1")); /* there is a place */
+    assert_false(fake_call("10.9.60.1", 900)->closed);
+    assert_false(fake_refuses("10.9.50.1")); /* four */
+    assert_false(fake_refuses(LOW));
+    assert_false(fake_up(LOW, 1023, SOCK_CTYPE_CONTROL, INC)->closed);
+}
+
 static void test_duplicates(void **state)
 {
     struct fake_stream *s = fake_up(LOW, 1023, SOCK_CTYPE_CONTROL, INC), *more;
@@ -833,6 +860,7 @@ static void test_race(void **state)
     fake_advance(1000);
     ours = fake_dialled();
     assert_non_null(ours);
+    fake_connected(ours);
     theirs = fake_call(LOW, 1023);
     fake_feed(theirs, GOOD, sizeof(GOOD));
     expect_hello(theirs, LOW_NID, SOCK_CTYPE_NONE, 0, 0);
@@ -855,6 +883,40 @@ static void test_race(void **state)
     assert_int_equal(in.ctype, SOCK_CTYPE_CONTROL);
     assert_int_equal(buf[SOCK_HELLO4_SIZE], 0xc1);
     assert_int_equal(core.ndone, 1);
+}
+
+/* A call of ours that its host drops, or that nobody answers, does not keep it from calling us. */
+static void called_meanwhile(bool connected, uint64_t since)
+{
+    struct fake_stream *ours, *theirs;
+
+    fake_send(fake_msg(fake_ni(), LOW_NID, 10));
+    fake_advance(1000);
+    ours = fake_dialled();
+    assert_non_null(ours);
+    if (connected)
+        fake_connected(ours);
+    fake_advance(since);
+    theirs = fake_call(LOW, 1023);
+    fake_feed(theirs, GOOD, sizeof(GOOD));
+    assert_true(theirs->established);
+    assert_true(ours->closed);
+    assert_int_equal(all_drops(), 0);
+    assert_int_equal(core.ndone, 1);
+    fake_advance(2 * FAKE_SEC);
+    assert_null(fake_dialled()); /* the peer completes the set */
+}
+
+static void test_called_back(void **state)
+{
+    (void)state;
+    called_meanwhile(false, FAKE_SEC);
+}
+
+static void test_called_back_late(void **state)
+{
+    (void)state;
+    called_meanwhile(true, 5 * FAKE_SEC);
 }
 
 static int setup_few(void **state)
@@ -930,6 +992,7 @@ int main(void)
         TEST(test_slow_but_in_time),
         TEST(test_eof),
         TEST(test_source_limit),
+        TEST(test_who_has_enough_is_not_answered),
         TEST(test_oldest_makes_room),
         TEST(test_who_has_most_makes_room),
         TEST(test_access),
@@ -943,6 +1006,8 @@ int main(void)
         TEST(test_stop_while_settling),
         cmocka_unit_test_setup_teardown(test_called_while_starting, setup_late, fake_teardown),
         TEST(test_race),
+        TEST(test_called_back),
+        TEST(test_called_back_late),
         cmocka_unit_test_setup_teardown(test_no_memory, setup_few, fake_teardown),
         TEST(test_no_peer_memory),
         TEST(test_stop_with_pending),

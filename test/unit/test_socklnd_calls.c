@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How many peer NIs that may never answer are called at once: a quarter of the connections. */
+/* How many peer NIs that may never answer are called at once. */
 #include "test/unit/socklnd_fake.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -48,7 +49,7 @@ static void expect_refused(struct lnet_ni *ni, const char *nid)
     assert_false(calls(ni, nid));
     assert_int_equal(core.drops[SOCK_DROP(NO_MEMORY)], drops + 1);
     assert_string_equal(core.why,
-                        "too many calls of this thread wait for a first answer (max_connections)");
+                        "too many calls of this thread wait for an answer (max_connections)");
     assert_int_equal(core.ndone, done + 1);
     assert_int_equal(core.sent[done].result.reason, LNET_DROP_NEXT_HOP_DOWN);
     assert_int_equal(core.sent[done].result.health, LNET_HEALTH_LOCAL_ERROR);
@@ -79,10 +80,10 @@ static void test_quarter(void **state)
 
 static void test_gateway(void **state)
 {
-    struct lnet_gw *gw = (void *)state;
+    struct lnet_gw_ni *gw = (void *)state;
 
     call_silent(0, MOST);
-    fake_peer(node(MOST))->gw = gw;
+    fake_peer(node(MOST))->gw_ni = gw;
     assert_true(calls(fake_ni(), node(MOST)));
     expect_refused(fake_ni(), node(MOST + 1));
 }
@@ -104,7 +105,7 @@ static void answer(const char *nid)
     }
 }
 
-/* Who has answered is called, until a call fails. */
+/* Calls to others are nothing to who has answered, until a call fails. */
 static void test_known(void **state)
 {
     const char known[] = "10.0.0.3@tcp";
@@ -118,6 +119,104 @@ static void test_known(void **state)
     fake_end(fake_dialled(), STREAM_END_RESET);
     fake_advance(2 * FAKE_SEC);
     expect_refused(fake_ni(), known);
+}
+
+/* Each connects once, and ends that. */
+static void make_known(unsigned first, unsigned n)
+{
+    for (unsigned i = first; i < first + n; i++) {
+        char address[32];
+
+        snprintf(address, sizeof(address), "%.*s", (int)strcspn(node(i), "@"), node(i));
+        fake_end(fake_up(address, 1023, SOCK_CTYPE_CONTROL, INC), STREAM_END_EOF);
+    }
+}
+
+/* Who connected once may be silent then: of these no more are called than of others, and neither
+ * kind takes the places of the other. */
+static void test_known_silent(void **state)
+{
+    (void)state;
+    make_known(0, MOST + 1);
+    call_silent(0, MOST);
+    expect_refused(fake_ni(), node(MOST));
+    call_silent(20, MOST);
+    expect_refused(fake_ni(), node(20 + MOST));
+    fake_up("10.0.0.3", 1023, SOCK_CTYPE_CONTROL, INC); /* callers find a place */
+}
+
+/* Each kind of call may have half as many connections as are free. */
+static void test_half_of_free(void **state)
+{
+    (void)state;
+    make_known(0, MOST);
+    for (unsigned i = 0; i < 21; i++)
+        fake_up("10.0.0.3", (uint16_t)(1023 - i),
+                i ? SOCK_CTYPE_BULK_IN + i % 2 : SOCK_CTYPE_CONTROL, INC);
+    call_silent(0, 4); /* of 11 */
+    expect_refused(fake_ni(), node(4));
+    call_silent(20, 3); /* of 7 */
+    expect_refused(fake_ni(), node(23));
+}
+
+/* A call without an answer for five seconds gives its place to the next one of its kind. */
+static void test_gives_way(void **state)
+{
+    struct fake_stream *oldest;
+    unsigned done;
+
+    (void)state;
+    make_known(0, MOST + 3);
+    call_silent(0, 1);
+    oldest = fake_dialled();
+    call_silent(1, MOST - 1);
+    fake_advance(4 * FAKE_SEC);
+    expect_refused(fake_ni(), node(MOST));
+    assert_false(oldest->closed);
+    fake_advance(FAKE_SEC);
+    done = core.ndone;
+    call_silent(MOST + 1, 1);
+    assert_true(oldest->closed);
+    assert_int_equal(core.ndone, done + 1);
+    assert_int_equal(core.sent[done].result.health, LNET_HEALTH_NETWORK_TIMEOUT);
+    assert_int_equal(core.drops[SOCK_DROP(DIAL_FAILED)], 1);
+    call_silent(20, MOST);
+}
+
+/* One that is answered begins to wait anew with its next connection. */
+static void test_waits_anew(void **state)
+{
+    struct fake_stream *s;
+    uint8_t buf[256];
+
+    (void)state;
+    call_silent(0, 1);
+    s = fake_dialled();
+    fake_advance(4 * FAKE_SEC);
+    call_silent(1, MOST - 1);
+    fake_connected(s);
+    fake_feed(s, buf, fake_hello_only(buf, node(0), OWN, SOCK_CTYPE_CONTROL, INC));
+    fake_advance(2 * FAKE_SEC);
+    expect_refused(fake_ni(), node(MOST));
+    assert_false(fake_dialled()->closed);
+}
+
+/* Nor does a caller cost connected nodes theirs while there are such calls. */
+static void test_gives_way_to_caller(void **state)
+{
+    struct fake_stream *call;
+
+    (void)state;
+    call_silent(0, MOST);
+    call = fake_dialled();
+    for (unsigned i = 0; i < 21; i++)
+        fake_up("10.0.0.3", (uint16_t)(1023 - i),
+                i ? SOCK_CTYPE_BULK_IN + i % 2 : SOCK_CTYPE_CONTROL, INC);
+    fake_advance(11 * FAKE_SEC);
+    fake_up("10.0.0.7", 1023, SOCK_CTYPE_CONTROL, INC);
+    assert_int_equal(core.drops[LNET_DROP_EVICTED], 0);
+    assert_int_equal(core.drops[SOCK_DROP(DIAL_FAILED)], 1);
+    assert_false(call->closed); /* it was the newest */
 }
 
 /* The place of a call ends when all connections are up. */
@@ -149,6 +248,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_quarter, setup, fake_teardown),
         cmocka_unit_test_setup_teardown(test_gateway, setup, fake_teardown),
         cmocka_unit_test_setup_teardown(test_known, setup, fake_teardown),
+        cmocka_unit_test_setup_teardown(test_known_silent, setup, fake_teardown),
+        cmocka_unit_test_setup_teardown(test_half_of_free, setup, fake_teardown),
+        cmocka_unit_test_setup_teardown(test_gives_way, setup, fake_teardown),
+        cmocka_unit_test_setup_teardown(test_waits_anew, setup, fake_teardown),
+        cmocka_unit_test_setup_teardown(test_gives_way_to_caller, setup, fake_teardown),
         cmocka_unit_test_setup_teardown(test_answered, setup, fake_teardown),
         cmocka_unit_test_setup_teardown(test_prefix, setup, fake_teardown),
     };

@@ -105,6 +105,18 @@ static void expect_frame(struct fake_stream *s, const struct lnet_msg *msg)
     expect_result(msg, LNET_DROP_NONE, LNET_HEALTH_OK);
 }
 
+/* Whether a failed message may go another way, and the loss was reported before it ended. */
+static void expect_unsent(const struct lnet_msg *msg, bool unsent)
+{
+    unsigned i;
+
+    for (i = 0; i < core.nsent && core.sent[i].msg != msg; i++)
+        ;
+    assert_in_range(i, 0, core.nsent - 1);
+    assert_int_equal(core.sent[i].result.unsent, unsent);
+    assert_int_equal(core.sent[i].nlost, 1);
+}
+
 /* ---- which connection, §3.3 ---- */
 
 static void test_choice(void **state)
@@ -318,6 +330,9 @@ static void test_lost_in_the_middle(void **state)
     expect_result(begun, LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_TIMEOUT);
     expect_result(waiting, LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_LOCAL_ERROR);
     expect_result(small, LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_LOCAL_ERROR);
+    expect_unsent(begun, false);
+    expect_unsent(waiting, true);
+    expect_unsent(small, true);
     assert_int_equal(core.drops[SOCK_DROP(RESET)], 1);
     assert_int_equal(core.nnotified, 2);
     assert_false(core.notified[1].up);
@@ -358,6 +373,7 @@ static void test_by_reference(void **state)
     expect_result(a, LNET_DROP_NONE, LNET_HEALTH_OK);
     fake_end(control, STREAM_END_RESET);
     expect_result(b, LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_LOCAL_ERROR);
+    expect_unsent(b, false);
 }
 
 /* The end of one connection is reported before the acknowledgement on another, which had come. */

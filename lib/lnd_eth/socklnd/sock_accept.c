@@ -54,10 +54,17 @@ static uint32_t version_of(const struct sock_hs *hs, const uint8_t *p, size_t n)
 
 /* ---- ends ---- */
 
+static void caller_give(struct sock_shard *shard, struct share_account *a)
+{
+    shard->ncallers -= a->held == 1;
+    share_give(&shard->callers, a);
+}
+
 static void hs_free(struct sock_hs *hs)
 {
     reactor_timer_cancel(&hs->timer);
     TAILQ_REMOVE(&hs->shard->pending, hs, link);
+    caller_give(hs->shard, hs->account);
     if (hs->stream)
         hs->stream->ops->close(hs->stream, false);
     lnd_pool_put(&hs->shard->hss, hs);
@@ -66,6 +73,12 @@ static void hs_free(struct sock_hs *hs)
 static struct sock_ni *any_ni(const struct sock_listener *l)
 {
     return TAILQ_FIRST(&l->nis);
+}
+
+/* NIs of several nets have the address: the HELLO names the one that is called. */
+static bool has_several_nis(const struct sock_listener *l)
+{
+    return TAILQ_FIRST(&l->nis) != TAILQ_LAST(&l->nis, sock_nis);
 }
 
 static void caller_nid(const struct sock_hs *hs, const struct sock_ni *sni, struct lnet_nid *nid)
@@ -129,7 +142,7 @@ static enum lnet_drop decide(struct sock_peer *sp, const struct sock_hello *in,
 {
     const struct lnet_nid *mine = &sp->sni->base.ni->nid;
 
-    if (sp->base.connecting == LND_CONNECT_RUN && memcmp(&in->src_nid, mine, sizeof(*mine)) < 0)
+    if (sock_dial_races(sp) && memcmp(&in->src_nid, mine, sizeof(*mine)) < 0)
         return SOCK_DROP(HELLO_RACE);
     if (sp->base.nconns > 0 &&
         (in->src_incarnation != sp->base.incarnation || in->version != sp->version))
@@ -288,6 +301,8 @@ static bool interface_allowed(const struct sock_hs *hs)
 
 static enum lnet_drop check_hello(const struct sock_hs *hs)
 {
+    enum lnet_drop drop = LNET_DROP_NONE;
+
     if (lnet_nid_is_mine(hs->sni->base.ni->node, &hs->in.src_nid))
         return SOCK_DROP(HELLO_NID);
     if (hs->in.ctype == SOCK_CTYPE_NONE)
@@ -296,7 +311,9 @@ static enum lnet_drop check_hello(const struct sock_hs *hs)
         return SOCK_DROP(HELLO_SOURCE);
     if (!interface_allowed(hs))
         return SOCK_DROP(INTERFACE);
-    return lnet_may_connect(hs->sni->base.ni, &hs->in.src_nid);
+    if (has_several_nis(hs->listener))
+        drop = lnet_may_call(hs->sni->base.ni, &hs->in.src_nid);
+    return drop ? drop : lnet_may_connect(hs->sni->base.ni, &hs->in.src_nid);
 }
 
 /* Runs as a task of its own: the transport's function that reported the stream as readable must
@@ -415,32 +432,29 @@ static const struct stream_events hs_events = {
 
 /* ---- accepting ---- */
 
-/* A caller, and what its address and prefix have pending. */
-struct caller {
-    struct lnet_nid nid, prefix;
-    unsigned of_address, of_prefix;
-};
-
-static void find_caller(const struct sock_listener *l, const union stream_addr *addr,
-                        struct caller *who)
+/* Returns the account of a caller's address, with that of its prefix, whose key is no NID. There
+ * are as many as handshakes, and one more. */
+static struct share_account *find_caller(const struct sock_listener *l,
+                                         const union stream_addr *addr, struct lnet_nid *nid)
 {
     const struct sock_ni *sni = any_ni(l);
-    const struct sock_hs *hs;
+    struct lnet_nid prefix;
 
-    sock_addr_to_nid(sni->base.ni->net, addr, &who->nid);
-    who->prefix = lnet_nid_prefix(sni->base.ni->node, &who->nid);
-    who->of_address = who->of_prefix = 0;
-    TAILQ_FOREACH(hs, &l->shard->pending, link) {
-        who->of_address += sock_addr_same(&hs->addr, addr);
-        who->of_prefix += nid_same(&hs->prefix, &who->prefix);
-    }
+    sock_addr_to_nid(sni->base.ni->net, addr, nid);
+    prefix = lnet_nid_prefix(sni->base.ni->node, nid);
+    prefix.type = LNET_LND_ANY;
+    return share_of(&l->shard->callers, nid, &prefix);
 }
 
 static bool goes_before(const struct sock_hs *a, const struct sock_hs *b)
 {
-    bool crowd_a = a->of_prefix > SOCK_HS_CROWD, crowd_b = b->of_prefix > SOCK_HS_CROWD;
+    uint32_t held_a = a->account->held, held_b = b->account->held;
+    bool crowd_a = a->account->prefix->held > SOCK_HS_CROWD;
+    bool crowd_b = b->account->prefix->held > SOCK_HS_CROWD;
 
-    return crowd_a != crowd_b ? crowd_a : a->of_address > b->of_address;
+    if (crowd_a != crowd_b)
+        return crowd_a;
+    return held_a != held_b ? held_a > held_b : a->of_address > b->of_address;
 }
 
 /* One of the callers that have many makes room, the oldest of them: who speaks LNet has few
@@ -456,16 +470,37 @@ static void refuse_one(struct sock_shard *shard)
         refuse(worst, SOCK_DROP(REQ_LIMIT));
 }
 
+/* Refuses a caller before its connection is made: an address that has all it may have, or while
+ * there is no free place as many as addresses have on average. Else each of its calls would cost
+ * another handshake of the same crowd, and be refused for the next, as fast as it can call. */
+static bool refuses(void *user, const union stream_addr *addr)
+{
+    const struct sock_listener *l = user;
+    struct sock_shard *shard = l->shard;
+    unsigned most = SOCK_HS_PER_SOURCE;
+    struct lnet_nid nid;
+    struct share_account *a = find_caller(l, addr, &nid);
+    bool over;
+
+    if (!shard->hss.free)
+        most = min(most, max((unsigned)SOCK_HS_FEW, SOCK_HS_MAX / max(shard->ncallers, 1u)));
+    over = a->held >= most;
+    share_drop(&shard->callers, a);
+    if (over)
+        lnd_drop(&any_ni(l)->base, SOCK_DROP(REQ_LIMIT), &nid, NULL);
+    return over;
+}
+
 static enum lnet_drop check_caller(const struct sock_listener *l, const union stream_addr *addr,
-                                   const struct caller *who)
+                                   const struct share_account *a, const struct lnet_nid *nid)
 {
     enum lnet_drop drop;
 
     if (l->sock->opts.accept == LND_ACCEPT_SECURE && sock_addr_port(addr) > SOCK_PORT_MAX)
         return SOCK_DROP(PORT);
-    if (who->of_address >= SOCK_HS_PER_SOURCE)
+    if (a->held > SOCK_HS_PER_SOURCE)
         return SOCK_DROP(REQ_LIMIT);
-    drop = lnet_may_call(any_ni(l)->base.ni, &who->nid);
+    drop = has_several_nis(l) ? LNET_DROP_NONE : lnet_may_call(any_ni(l)->base.ni, nid);
     if (drop != LNET_DROP_NONE)
         return drop;
     if (!l->shard->hss.free)
@@ -478,14 +513,17 @@ static enum lnet_drop check_caller(const struct sock_listener *l, const union st
 static void accepted(void *user, struct stream *s, const union stream_addr *addr)
 {
     struct sock_listener *l = user;
-    struct caller who;
+    struct lnet_nid nid;
+    struct share_account *a = find_caller(l, addr, &nid);
     enum lnet_drop drop;
     struct sock_hs *hs;
 
-    find_caller(l, addr, &who);
-    drop = check_caller(l, addr, &who);
+    share_take(a); /* the handshake that makes room may be the address's last */
+    l->shard->ncallers += a->held == 1;
+    drop = check_caller(l, addr, a, &nid);
     if (drop != LNET_DROP_NONE) {
-        lnd_drop(&any_ni(l)->base, drop, &who.nid, NULL);
+        caller_give(l->shard, a);
+        lnd_drop(&any_ni(l)->base, drop, &nid, NULL);
         s->ops->close(s, false);
         return;
     }
@@ -494,9 +532,8 @@ static void accepted(void *user, struct stream *s, const union stream_addr *addr
     hs->listener = l;
     hs->stream = s;
     hs->addr = *addr;
-    hs->prefix = who.prefix;
-    hs->of_address = (uint16_t)who.of_address;
-    hs->of_prefix = (uint16_t)who.of_prefix;
+    hs->account = a;
+    hs->of_address = (uint16_t)(a->held - 1);
     hs->want = 4;
     hs->scarce = s->ops->scarce && s->ops->scarce(s);
     reactor_timer_init(&hs->timer, hs_timer);
@@ -554,7 +591,9 @@ int sock_listen(struct lnd_ni *lni, struct err *err)
         return 0;
     rc = sni->transport.ops->listen(sni->transport.ctx, &l->addr, lni->ni->ifname,
                                     l->shard->base.reactor, accepted, l, &l->stream);
-    if (rc < 0)
+    if (rc == 0)
+        relaxed_store(&l->stream->refuses, refuses);
+    else
         err_set(err, rc, "cannot listen on %s port %u: %s%s", nid_format(&lni->ni->nid, nid),
                 sock->opts.accept_port, strerror(-rc), lnd_listen_hint(rc));
     if (rc == -EADDRINUSE)

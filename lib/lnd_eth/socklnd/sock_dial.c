@@ -7,6 +7,8 @@
 
 #include <errno.h>
 
+#define SYN_US LND_SEC /* in which a host that is there answers a SYN */
+
 #define REFUSALS_MAX 3     /* in a row, then the run ends with the connections that exist, §2.6 */
 #define FIRST_US     50000 /* from the first refusal to the next attempt */
 
@@ -197,10 +199,24 @@ void sock_dial_complete(struct sock_peer *sp)
         lnd_connect_start(&sp->base);
 }
 
+/* A message for the peer is enough to make us call it. A call that may come to nothing must not
+ * keep the peer's own away. */
+bool sock_dial_races(const struct sock_peer *sp)
+{
+    struct lnd_conn *conn = sp->base.connect.conn;
+    uint64_t age_us = reactor_now_us() - sp->base.connect.call_us;
+
+    return sp->base.connecting == LND_CONNECT_RUN &&
+           (!conn ||
+            age_us < (sock_conn_of(conn)->state == SOCK_CONN_HELLO ? LND_CALL_US : SYN_US));
+}
+
 void sock_dial_yield(struct sock_peer *sp)
 {
-    if (sp->base.connecting == LND_CONNECT_RUN)
+    if (sock_dial_races(sp))
         sp->dial.yield = true;
+    else if (sp->base.connecting == LND_CONNECT_RUN)
+        dial_again(sp, retry_us(sp));
 }
 
 void sock_dial_other_version(struct sock_peer *sp)

@@ -40,6 +40,7 @@
 #define SOCK_BULK_SLACK    16   /* those a peer may open in any case; above: four times our own */
 #define SOCK_HS_MAX        1024 /* handshakes pending on one reactor */
 #define SOCK_HS_PER_SOURCE 32   /* of these, from one address */
+#define SOCK_HS_FEW        2    /* of these, from one address, while there is no free place */
 #define SOCK_HS_CROWD      256  /* of these, from one prefix: more make room first */
 #define SOCK_ACKS          64   /* ZC-ACKs a connection may owe before it stops reading */
 #define SOCK_SCRATCH       65536
@@ -182,13 +183,13 @@ struct sock_hs {
     struct sock_ni *sni; /* once the request named it */
     struct stream *stream;
     union stream_addr addr;
-    struct lnet_nid prefix;         /* of the address */
-    uint16_t of_address, of_prefix; /* handshakes that these had pending when it came */
-    bool hello;                     /* stage: request or HELLO */
-    bool away;                      /* listener's reactor: it is on another reactor */
-    bool waited;                    /* home reactor: it decides for the second time */
-    bool scarce;                    /* its transport has few places left */
-    size_t want;                    /* bytes of that wanted so far */
+    struct share_account *account; /* of the address */
+    uint16_t of_address;           /* handshakes that it had pending when this one came */
+    bool hello;                    /* stage: request or HELLO */
+    bool away;                     /* listener's reactor: it is on another reactor */
+    bool waited;                   /* home reactor: it decides for the second time */
+    bool scarce;                   /* its transport has few places left */
+    size_t want;                   /* bytes of that wanted so far */
     struct sock_hello in;
     struct reactor_timer timer;
     struct reactor_timer home_timer;
@@ -263,7 +264,9 @@ struct sock_shard {
     size_t spent;            /* of that: what runs have read, in units of sock_rx_run() */
     struct lnd_pool hss, takes;
     struct sock_hss pending; /* handshakes, oldest first */
-    uint64_t uses;           /* messages given to connections */
+    struct share callers;    /* addresses that have handshakes pending */
+    unsigned ncallers;
+    uint64_t uses; /* messages given to connections */
     uint8_t *scratch;
 };
 
@@ -347,7 +350,10 @@ void sock_dial_next(struct lnd_peer_ni *lp);
 void sock_dial_late(struct lnd_peer_ni *lp);
 /* A message found a connection: opens what is missing of a set that we began. */
 void sock_dial_complete(struct sock_peer *sp);
-/* The peer opened a connection: a run waits before it opens the next one. */
+/* Whether a call of ours is under way that the peer is about to answer: §2.5 #1. */
+bool sock_dial_races(const struct sock_peer *sp);
+/* The peer opened a connection: a run waits before it opens the next one, and a call that the peer
+ * is not about to answer ends. */
 void sock_dial_yield(struct sock_peer *sp);
 /* sp->version has changed: a connection that we open begins anew with a HELLO of that version. */
 void sock_dial_other_version(struct sock_peer *sp);

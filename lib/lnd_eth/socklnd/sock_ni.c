@@ -112,6 +112,7 @@ static bool shard_init(struct lnd_shard *base)
     shard->scratch = malloc(SOCK_SCRATCH);
     return shard->scratch &&
            lnd_pool_init(&shard->hss, SOCK_HS_MAX, sizeof(struct sock_hs), sizeof(void *)) &&
+           share_init(&shard->callers, SOCK_HS_MAX + 1) &&
            (!has_takes(&shard->sock->opts) ||
             lnd_pool_init(&shard->takes, SOCK_TAKES, sizeof(struct sock_take), sizeof(void *)));
 }
@@ -121,6 +122,7 @@ static void shard_fini(struct lnd_shard *base)
     struct sock_shard *shard = sock_shard_of(base);
 
     lnd_pool_fini(&shard->hss);
+    share_fini(&shard->callers);
     lnd_pool_fini(&shard->takes);
     free(shard->scratch);
 }
@@ -130,7 +132,8 @@ void lnd_sock_memory(const struct sock_opts *opts, unsigned reactors, bool takes
 {
     size_t conns = opts->max_conns ? opts->max_conns : SOCK_CONNS_DEFAULT;
     size_t shard = SOCK_SCRATCH + lnd_shard_bytes(&sock_proto, (unsigned)conns) +
-                   lnd_pool_bytes(SOCK_HS_MAX, sizeof(struct sock_hs));
+                   lnd_pool_bytes(SOCK_HS_MAX, sizeof(struct sock_hs)) +
+                   share_bytes(SOCK_HS_MAX + 1);
 
     if (takes || has_takes(opts))
         shard += lnd_pool_bytes(SOCK_TAKES, sizeof(struct sock_take));

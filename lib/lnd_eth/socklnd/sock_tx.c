@@ -330,9 +330,11 @@ void sock_tx_abandon(struct sock_conn *c, const struct lnd_close *why)
     c->nacks = 0;
     for (int i = 0; i < 2; i++) {
         while ((msg = lists[i])) {
+            bool begun = msg->lnd_sent > 0;
+
             lists[i] = msg->lnd_next;
-            lnet_send_done(
-                msg, (struct lnet_result){why->tx, msg->lnd_sent > 0 ? why->begun : why->queued});
+            lnet_send_done(msg, (struct lnet_result){why->tx, begun ? why->begun : why->queued,
+                                                     .unsent = !begun});
         }
     }
 }

@@ -18,6 +18,7 @@ struct lnet_push_shard {
 struct lnet_api {
     struct lnet_node *node;
     uint64_t interface_cookie;
+    struct sip_key cookie_key;
     uint64_t next_cookie;
     LIST_HEAD(lnet_md_bucket, lnet_md) md_hash[LNET_MD_BUCKETS];
     TAILQ_HEAD(, lnet_me) portal[LNET_PORTALS];

@@ -26,6 +26,15 @@ struct lnet_md *lnet_md_find(struct lnet_node *node, const struct lnet_handle *h
     return md;
 }
 
+/* Returns a cookie that others cannot guess. Kernel nodes count their cookies (§2.4), which are
+ * opaque to other nodes. */
+static uint64_t cookie_new(struct lnet_api *api)
+{
+    uint64_t n = api->next_cookie++;
+
+    return sip_hash(&api->cookie_key, &n, sizeof(n)) << 2 | COOKIE_TYPE_MD;
+}
+
 static int md_link(struct lnet_node *node, struct lnet_md *md, struct lnet_me *me)
 {
     uint64_t bytes = 0;
@@ -38,7 +47,7 @@ static int md_link(struct lnet_node *node, struct lnet_md *md, struct lnet_me *m
         return -EINVAL;
     md->node = node;
     md->me = me;
-    md->cookie = node->api->next_cookie++ << 2 | COOKIE_TYPE_MD;
+    md->cookie = cookie_new(node->api);
     md->refs = 0;
     md->local_offset = 0;
     md->replies = md->acks = 0;

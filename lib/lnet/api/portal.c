@@ -33,7 +33,7 @@ int lnet_api_init(struct lnet_node *node)
     node->api = api;
     api->node = node;
     api->interface_cookie = wall_clock_ns();
-    api->next_cookie = 3; /* first cookie 0x0d, as kernels do [test/golden A-01] */
+    sip_key_make(&api->cookie_key);
     for (unsigned i = 0; i < LNET_PORTALS; i++)
         TAILQ_INIT(&api->portal[i]);
     lnet_tx_on_local_sent(node, local_tx_done);
@@ -304,8 +304,8 @@ static void local_get(struct lnet_node *node, struct lnet_rx *rx)
     send_local(msg, ni);
 }
 
-/* Handles can be guessed, and nodes that were sent one of ours know most of each: an answer must
- * come from whom it was asked of. Only of neighbours: behind a router the request may be given to
+/* Who was not sent a handle cannot guess it. Routers on the way can see it, so an answer must come
+ * from whom it was asked of, too. Only of neighbours: behind a router the request may be given to
  * another NID of the node (§4.4 "MR forwarding"), and the answer comes from there. */
 static bool was_asked(const struct lnet_md *md, const struct lnet_hdr *h)
 {
@@ -537,11 +537,11 @@ static struct lnet_msg *originate(struct lnet_md *md, const struct lnet_nid *src
     msg = local_msg(node);
     if (!msg)
         return NULL;
-    msg->hdr.dest_nid = *dest;
+    msg->hdr.dest_nid = src_ni ? *dest : lnet_select_nid(msg->home, dest);
     msg->hdr.dest_pid = pid;
     msg->hdr.src_pid = LNET_PID_LUSTRE;
     msg->hdr.type = type;
-    if (lnet_select(msg->home, dest, &msg->via, src_ni, &path)) {
+    if (lnet_select(msg->home, &msg->hdr.dest_nid, &msg->via, src_ni, &path)) {
         local_free(msg);
         *rc = -EHOSTUNREACH;
         return NULL;
@@ -549,6 +549,7 @@ static struct lnet_msg *originate(struct lnet_md *md, const struct lnet_nid *src
     lnet_msg_set_path(msg, &path);
     msg->hdr.src_nid = msg->tx_ni->nid;
     msg->md = md;
+    md->target = msg->hdr.dest_nid;
     *rc = 0;
     return msg;
 }
@@ -577,7 +578,7 @@ int lnet_put(struct lnet_md *md, bool want_ack, const struct lnet_nid *src,
         return rc;
     if (want_ack) {
         put.ack = md_handle(md);
-        asks(md, dest);
+        asks(md, &msg->hdr.dest_nid);
         md->acks++;
     }
     lnet_body_set_put(&msg->hdr, &put);
@@ -605,7 +606,7 @@ int lnet_get(struct lnet_md *md, const struct lnet_nid *src, const struct lnet_n
     if (!msg)
         return rc;
     get.ret = md_handle(md);
-    asks(md, dest);
+    asks(md, &msg->hdr.dest_nid);
     md->replies++;
     lnet_body_set_get(&msg->hdr, &get);
     md->refs++;

@@ -16,8 +16,8 @@
  *  - one buffer is set aside for all end nodes together: messages to gateways never take the last
  *    one. So routers that forward to each other always have a buffer for an arriving message;
  *  - a next hop that holds buffers may have another only while it holds less than egress_share
- *    percent of those free for it. With the default of 50, n next hops that hang leave 1/(1 + n/2)
- *    of the pool free;
+ *    percent of those free for it. For a quick message, what quick ones hold counts. With the
+ *    default of 50, n next hops that hang leave 1/(1 + n/2) of the pool free;
  *  - all end nodes without a connection, and those that took nothing of late while others waited
  *    (next_hop_stall.c), have an eighth of the pool together, since a message waits for up to the
  *    timeout there. Of that, a sender that holds some may have another only while it
@@ -108,27 +108,29 @@ static uint32_t *held_by_kind(struct lnet_router_pool *p, const struct lnet_next
     return d->gateway ? &p->gw_held : &p->end_held;
 }
 
-void lnet_next_hop_charge(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool)
+void lnet_next_hop_charge(struct lnet_next_hop *d, const struct lnet_msg *msg)
 {
-    struct lnet_router_pool *p = &s->credit->pool[pool];
+    struct lnet_router_pool *p = &msg->home->credit->pool[msg->pool];
 
-    if (d->held[pool]++ == 0) {
+    if (d->held[msg->pool]++ == 0) {
         p->gws_holding += d->gateway;
-        d->moved_us[pool] = reactor_now_us();
+        d->moved_us[msg->pool] = reactor_now_us();
     }
+    d->wait[msg->pool][LNET_CLASS_QUICK].held += msg->quick;
     ++*held_by_kind(p, d);
 }
 
-void lnet_next_hop_credit(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool)
+void lnet_next_hop_credit(struct lnet_next_hop *d, const struct lnet_msg *msg)
 {
-    struct lnet_router_pool *p = &s->credit->pool[pool];
+    struct lnet_router_pool *p = &msg->home->credit->pool[msg->pool];
 
-    if (--d->held[pool] == 0) {
+    if (--d->held[msg->pool] == 0) {
         p->gws_holding -= d->gateway;
-        d->vain[pool] = false;
+        d->vain[msg->pool] = false;
     }
-    d->moved_us[pool] = reactor_now_us();
-    lnet_next_hop_moves(s, d);
+    d->wait[msg->pool][LNET_CLASS_QUICK].held -= msg->quick;
+    d->moved_us[msg->pool] = reactor_now_us();
+    lnet_next_hop_moves(msg->home, d);
     --*held_by_kind(p, d);
 }
 
@@ -168,7 +170,10 @@ static bool next_hop_may(const struct lnet_shard *s, const struct lnet_next_hop 
                          enum lnet_pool pool, enum lnet_class class)
 {
     const struct lnet_router_pool *p = &s->credit->pool[pool];
-    uint32_t held = max(d->held[pool], class == LNET_CLASS_SLOW ? p->stalled : 0);
+    /* Payload that others send slowly is charged to the next hop, and says nothing about it. */
+    uint32_t held = class == LNET_CLASS_QUICK
+                        ? d->wait[pool][LNET_CLASS_QUICK].held
+                        : max(d->held[pool], class == LNET_CLASS_SLOW ? p->stalled : 0);
     int32_t free_here = lnet_pool_free(p);
 
     if (free_here <= 0)
@@ -188,7 +193,7 @@ static bool next_hop_may(const struct lnet_shard *s, const struct lnet_next_hop 
 /* Returns whether the next hop is an end node that is not connected, or takes nothing. */
 static bool is_unconnected(const struct lnet_rx *rx)
 {
-    return !rx->path.gw && rx->path.ni->lnd->connects &&
+    return !rx->path.gw_ni && rx->path.ni->lnd->connects &&
            (relaxed_load(lnet_connected_at(rx->shard->node, rx->hash)) == 0 ||
             lnet_stalled_lately(rx->shard->node, rx->hash));
 }
@@ -241,7 +246,15 @@ static enum lnet_class bulk_class(const struct lnet_rx *rx)
     return lnet_sender_prompt(rx) && lnet_next_hop_quick(rx) ? LNET_CLASS_QUICK : LNET_CLASS_BULK;
 }
 
-/* Urgent messages keep nodes alive and complete transactions. A GET asks for bulk. */
+/* Urgent messages keep nodes alive and complete transactions. But many next hops that take nothing
+ * would hold all buffers without payload. So only those that take messages soon have the reserve.
+ */
+static enum lnet_class urgent_class(const struct lnet_rx *rx)
+{
+    return lnet_next_hop_quick(rx) ? LNET_CLASS_URGENT : LNET_CLASS_BULK;
+}
+
+/* A GET asks for bulk. */
 enum lnet_class lnet_class_of(const struct lnet_rx *rx)
 {
     const struct lnet_hdr *hdr = &rx->hdr;
@@ -255,16 +268,16 @@ enum lnet_class lnet_class_of(const struct lnet_rx *rx)
     switch (hdr->type) {
     case LNET_MSG_GET:
         lnet_body_get_get(hdr, &get);
-        return get.portal == LNET_RESERVED_PORTAL ? LNET_CLASS_URGENT : bulk_class(rx);
+        return get.portal == LNET_RESERVED_PORTAL ? urgent_class(rx) : bulk_class(rx);
     case LNET_MSG_PUT:
         lnet_body_get_put(hdr, &put);
         if (put.portal == LNET_RESERVED_PORTAL)
-            return LNET_CLASS_URGENT;
+            return urgent_class(rx);
         break;
     default:
         break;
     }
-    return hdr->payload_len == 0 ? LNET_CLASS_URGENT : bulk_class(rx);
+    return hdr->payload_len == 0 ? urgent_class(rx) : bulk_class(rx);
 }
 
 bool lnet_may_go_now(struct lnet_rx *rx)
@@ -307,7 +320,6 @@ void lnet_admit_now(struct lnet_rx *rx)
 
     count_add(&pool->used, 1);
     lnet_pool_note_low(pool);
-    lnet_next_hop_charge(s, rx->account, rx->pool);
 
     msg->hdr = rx->hdr;
     lnet_msg_set_rx_ni(msg, rx->ni);
@@ -315,14 +327,15 @@ void lnet_admit_now(struct lnet_rx *rx)
     msg->router_credit = true;
     msg->unconnected = is_unconnected(rx);
     pool->unconnected += msg->unconnected;
+    msg->pool = rx->pool;
     msg->quick = rx->class == LNET_CLASS_QUICK;
+    lnet_next_hop_charge(rx->account, msg);
     rx->from->unconnected[rx->pool] += msg->unconnected;
     lnet_peer_ni_hold(rx->from);
     msg->account = rx->account;
     rx->account = NULL;
     lnet_msg_set_path(msg, &rx->path);
     lnet_ni_put(s, rx->path.ni);
-    msg->pool = rx->pool;
     msg->state = LNET_MSG_RECEIVING;
     rx->msg = msg;
     rx->wait = LNET_RX_BUSY;
@@ -364,9 +377,8 @@ void lnet_admit(struct lnet_rx *rx)
         return;
     }
     rx->pool = (uint8_t)pool_for(rx->hdr.payload_len);
-    rx->account = rx->path.gw
-                      ? lnet_next_hop_get(s, &rx->path.next_hop, nid_hash(&rx->path.next_hop), true)
-                      : lnet_next_hop_get(s, &rx->hdr.dest_nid, rx->hash, false);
+    rx->account = rx->path.gw_ni ? lnet_next_hop_of(s, &rx->path)
+                                 : lnet_next_hop_get(s, &rx->hdr.dest_nid, rx->hash, false);
     if (!rx->account) {
         lnet_discard(rx, LNET_DROP_NO_MSG_MEMORY);
         return;
@@ -421,8 +433,8 @@ void lnet_admit_rerouted(struct lnet_msg *msg, const struct lnet_path *path)
     if (!d)
         return; /* stays on the old account */
     lnet_budget_move(msg, d);
-    lnet_next_hop_charge(s, d, msg->pool);
-    lnet_next_hop_credit(s, msg->account, msg->pool);
+    lnet_next_hop_charge(d, msg);
+    lnet_next_hop_credit(msg->account, msg);
     lnet_next_hop_put(s, msg->account);
     msg->account = d;
     lnet_wake_soon(s);
@@ -455,7 +467,7 @@ static void release_buffer(struct lnet_msg *msg)
     lnet_quick_learn(msg);
     if (msg->received && !msg->result.reason)
         msg->account->vain[msg->pool] = false;
-    lnet_next_hop_credit(s, msg->account, msg->pool);
+    lnet_next_hop_credit(msg->account, msg);
     lnet_next_hop_put(s, msg->account);
     msg->account = NULL;
     pool->unconnected -= msg->unconnected;

@@ -13,7 +13,8 @@ struct lnet_next_hop_wait {
     struct lnet_rx_queue queue;
     TAILQ_ENTRY(lnet_next_hop_wait) ring; /* while the queue is not empty */
     uint32_t turn;                        /* of the header that was served last */
-    bool rests;                           /* in which list of the ring it is */
+    bool rests    : 1;                    /* in which list of the ring it is */
+    uint32_t held : 31;                   /* LNET_CLASS_QUICK: buffers of such messages */
 };
 
 enum lnet_class {      /* class of a message: what it leaves of a pool for others */
@@ -183,12 +184,14 @@ struct lnet_next_hop *lnet_next_hop_get(struct lnet_shard *s, const struct lnet_
 static inline struct lnet_next_hop *lnet_next_hop_of(struct lnet_shard *s,
                                                      const struct lnet_path *path)
 {
-    return lnet_next_hop_get(s, &path->next_hop, nid_hash(&path->next_hop), path->gw != NULL);
+    const struct lnet_nid *nid = path->gw_ni ? &path->gw_ni->account : &path->next_hop;
+
+    return lnet_next_hop_get(s, nid, nid_hash(nid), path->gw_ni != NULL);
 }
 void lnet_next_hop_put(struct lnet_shard *s, struct lnet_next_hop *d);
-/* Charges a buffer to d; takes it off again. */
-void lnet_next_hop_charge(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool);
-void lnet_next_hop_credit(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool);
+/* Charges the buffer of a message to d; takes it off again. */
+void lnet_next_hop_charge(struct lnet_next_hop *d, const struct lnet_msg *msg);
+void lnet_next_hop_credit(struct lnet_next_hop *d, const struct lnet_msg *msg);
 /* The class of a header by what is known of its sender and its next hop now. */
 enum lnet_class lnet_class_of(const struct lnet_rx *rx);
 /* Returns the buffers of a pool that messages of a class leave to others. */
@@ -279,7 +282,7 @@ static inline bool lnet_sender_slow(const struct lnet_peer_ni *from, uint64_t no
 /* Whether a message with payload from this sender is expected to come in soon. */
 static inline bool lnet_sender_prompt(const struct lnet_rx *rx)
 {
-    return rx->hdr.payload_len == 0 || rx->from->gw ||
+    return rx->hdr.payload_len == 0 || rx->from->gw_ni ||
            rx->from->prompt_s <= (uint32_t)(reactor_now_us() / 1000000);
 }
 /* Whether stalled receives hold more than a next hop may; or as much, while a header waits for a

@@ -109,7 +109,8 @@ static void close_stalled(struct lnet_node *node, const struct lnet_conf_net *ne
     lnet_peer_ni_hold(peer);
     for (unsigned i = 0; i < net->nni; i++)
         net->ni[i]->lnd->peer_abort(net->ni[i], peer, LNET_DROP_NEXT_HOP_STALLED);
-    lnet_peer_ni_notify(net->ni[0], peer, false);
+    for (unsigned i = 0; i < net->nni; i++)
+        lnet_peer_ni_notify(net->ni[i], peer, false);
     lnet_peer_ni_put(peer);
 }
 
@@ -152,7 +153,7 @@ static void look(struct reactor_task *task)
     if (there && net->ni[0]->lnd->peer_info)
         net->ni[0]->lnd->peer_info(peer, &info);
     /* Less than before: a connection of it has ended, and the count with it. */
-    l->idle = there && l->again && !peer->gw && info.taken >= l->taken && info.taken < l->target;
+    l->idle = there && l->again && !peer->gw_ni && info.taken >= l->taken && info.taken < l->target;
     if (l->idle && l->cut && (!l->guarded || heard != l->heard)) {
         close_stalled(node, net, peer);
         l->idle = false;

@@ -170,6 +170,8 @@ int lnet_memory_plan(const struct lnet_node_opts *o, unsigned reactors, struct l
     for (unsigned i = 0; i < LNET_POOLS; i++)
         forward += out->most[i];
     out->tables =
+        sizeof(struct lnet_node) +
+        reactors * (sizeof(struct lnet_shard) + sizeof(struct lnet_credit_shard)) +
         (forward + (size_t)reactors * lnet_local_msgs(o)) * sizeof(struct lnet_msg) +
         (size_t)reactors * lnet_peer_nis_per_shard(o, reactors) * sizeof(struct lnet_peer_ni) +
         (forward + (size_t)reactors * (lnet_peer_nis_per_shard(o, reactors) + LNET_LOOKS)) *

@@ -36,13 +36,13 @@ void lnet_set_stalled(struct lnet_msg *msg, bool stalled)
     msg->rx_peer->stalled += stalled ? 1 : -1u;
     lnet_budget_stall(msg, stalled);
     if (stalled) {
-        lnet_next_hop_credit(msg->home, msg->account, msg->pool);
+        lnet_next_hop_credit(msg->account, msg);
         p->stalled++;
         p->gw_held += gateway;
     } else {
         p->gw_held -= gateway;
         p->stalled--;
-        lnet_next_hop_charge(msg->home, msg->account, msg->pool);
+        lnet_next_hop_charge(msg->account, msg);
     }
 }
 
@@ -61,7 +61,7 @@ static void sender_slow(struct lnet_peer_ni *from, uint64_t time_us)
     struct lnet_credit_shard *c = from->shard->credit;
     uint64_t until_us = reactor_now_us() + time_us;
 
-    if (from->gw)
+    if (from->gw_ni)
         return;
     from->slow_until_us = max(from->slow_until_us, until_us);
     c->slow_until_us = max(c->slow_until_us, until_us);
@@ -104,7 +104,9 @@ static void find_stalled(struct lnet_shard *s, const uint32_t wanted[LNET_POOLS]
 
     for (unsigned pass = 0; pass < 2; pass++) /* first which senders are slow, then all they send */
         TAILQ_FOREACH(rx, &s->credit->receiving, age) {
-            bool late = stopped_for(rx, LATE_US, now) || now - rx->begun_us >= HOLD_US;
+            uint64_t took_us = now - rx->begun_us;
+            bool late = stopped_for(rx, LATE_US, now) || took_us >= HOLD_US;
+            bool not_quick = rx->msg->quick && took_us >= LATE_US;
 
             if (wanted[rx->msg->pool] == 0 && !(memory && rx->msg->memory > 0))
                 continue;
@@ -113,7 +115,7 @@ static void find_stalled(struct lnet_shard *s, const uint32_t wanted[LNET_POOLS]
             if (pass == 0 && late)
                 sender_slow(rx->from, SLOW_FOR);
             if (pass == 1)
-                lnet_set_stalled(rx->msg, late || lnet_sender_slow(rx->from, now));
+                lnet_set_stalled(rx->msg, late || not_quick || lnet_sender_slow(rx->from, now));
         }
 }
 

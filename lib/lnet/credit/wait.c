@@ -26,7 +26,7 @@ static void take_turn(struct lnet_next_hop_wait *w, struct lnet_rx *rx)
 {
     struct lnet_rx *at = TAILQ_LAST(&w->queue, lnet_rx_queue);
 
-    rx->turn = w->turn + 1 + (rx->from->gw ? 0 : rx->from->buffer_waits);
+    rx->turn = w->turn + 1 + (rx->from->gw_ni ? 0 : rx->from->buffer_waits);
     rx->from->buffer_waits++;
     for (unsigned i = 0; at && i < TURN_LOOKS && (int32_t)(at->turn - rx->turn) > 0; i++)
         at = TAILQ_PREV(at, lnet_rx_queue, queue);

@@ -41,9 +41,11 @@ static int shard_create(struct lnet_node *node, unsigned index, struct err *err)
 
     s->reactor = reactor_at(node->env, index);
     s->gw_seq = calloc(LNET_GW_SLOTS, sizeof(*s->gw_seq));
+    s->gw_ni_seq = calloc(LNET_GW_NI_SLOTS, sizeof(*s->gw_ni_seq));
     s->ni_seq = calloc(LNET_MAX_NI, sizeof(*s->ni_seq));
+    s->ni_credits = calloc(LNET_MAX_NI, sizeof(*s->ni_credits));
     s->ni_refs = calloc(LNET_MAX_NI, sizeof(*s->ni_refs));
-    if (!s->gw_seq || !s->ni_seq || !s->ni_refs)
+    if (!s->gw_seq || !s->gw_ni_seq || !s->ni_seq || !s->ni_credits || !s->ni_refs)
         return err_set(err, -ENOMEM, "no memory for selection state");
     rc = lnet_credit_shard_init(s, max_peers, err);
     if (rc)
@@ -67,7 +69,9 @@ static void shard_destroy(struct lnet_shard *s)
     lnet_peer_nis_fini(s);
     lnet_msgs_fini(s);
     free(s->gw_seq);
+    free(s->gw_ni_seq);
     free(s->ni_seq);
+    free(s->ni_credits);
     free(s->ni_refs);
     free(s);
 }
@@ -89,6 +93,7 @@ int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, 
     node->timing.check_interval = opts->check_interval ? opts->check_interval : INTERVAL_DEFAULT;
     node->timing.ping_timeout = opts->ping_timeout ? opts->ping_timeout : TIMEOUT_DEFAULT;
     node->timing.source_check = opts->source_check;
+    node->timing.rules = opts->rules;
     node->guard = opts->guard;
     node->egress_share = opts->egress_share ? opts->egress_share : EGRESS_SHARE_DEFAULT;
     node->buffer_wait = opts->buffer_wait ? opts->buffer_wait : BUFFER_WAIT_DEFAULT;
@@ -197,6 +202,24 @@ static int free_index(const struct lnet_node *node, unsigned *index, struct err 
     return err_set(err, -ENOSPC, "at most %d NIs (a ping info holds no more)", LNET_MAX_NI);
 }
 
+/* Returns a bit that no NI of the net has. It prefers a bit that is clear in the states of all
+ * pairs: there it may still be set for an NI that was removed. */
+static uint8_t free_pair(const struct lnet_node *node, lnet_net_t net)
+{
+    uint64_t used = 0, stale = 0;
+
+    for (unsigned i = 0; i < LNET_MAX_NI; i++)
+        if (node->ni[i] && node->ni[i]->net == net)
+            used |= lnet_ni_bit(node->ni[i]);
+    for (unsigned i = 0; i < LNET_GW_NI_SLOTS; i++)
+        if (node->gw_ni[i] && nid_net(&node->gw_ni[i]->nid) == net)
+            stale |= relaxed_load(&node->gw_ni[i]->pairs_down);
+    if (~(used | stale))
+        used |= stale;
+    /* The NIs of a net beyond 64 have the last one in common. */
+    return (uint8_t)(~used ? __builtin_ctzll(~used) : 63);
+}
+
 static struct lnet_ni *ni_new(struct lnet_node *node, const struct lnet_ni_conf *conf,
                               const struct lnet_lnd *lnd, unsigned index)
 {
@@ -212,6 +235,7 @@ static struct lnet_ni *ni_new(struct lnet_node *node, const struct lnet_ni_conf 
     ni->tun = conf->tun;
     ni->lnd_tun = conf->lnd_tun;
     ni->index = index;
+    ni->pair = free_pair(node, conf->net);
     ni->status = LNET_NI_UP;
     ni->link_up = true;
     ni->state = LNET_NI_NEW;

@@ -1,52 +1,146 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Path selection: from a destination NID to the NI it leaves by and the next hop.
- * docs/protocol/lnet-core.md §4.4, §7.1, §7.4. Runs on the shard that holds the message.
+ * docs/protocol/lnet-core.md §4.4, §7.1, §7.3, §7.4. Runs on the shard that holds the message.
+ *
+ * Health comes next: it is to be compared where a comparison below has a comment with its name.
  */
 #include "lib/lnet/path/path.h"
 
 /* ---- NIs ---- */
 
-/* §7.1 as far as it applies without health: a NID of the same length (IPv4 or IPv6) as the next
- * hop's, link up before link down, then the least recently used. */
-enum lnet_why lnet_ni_behind(const struct lnet_shard *s, const struct lnet_ni *ni,
-                             const struct lnet_ni *best, const struct lnet_nid *next_hop)
+struct lnet_hop lnet_hop_of(const struct lnet_shard *s, const struct lnet_nid *nid,
+                            const struct lnet_gw_ni *gw_ni)
 {
-    bool fits = ni->nid.size == next_hop->size, best_fits = best->nid.size == next_hop->size;
+    return (struct lnet_hop){nid, gw_ni, nid_cpt_hash(nid, s->node->nshards)};
+}
+
+/* Returns whether the NI could not connect to the next hop, or lost its connections to it. It does
+ * not count when the next hop answers nothing: by any NI it may answer again. */
+static bool pair_down(const struct lnet_ni *ni, const struct lnet_hop *hop)
+{
+    return hop->gw_ni && !lnet_gw_ni_silent(hop->gw_ni) &&
+           relaxed_load(&hop->gw_ni->pairs_down) & lnet_ni_bit(ni);
+}
+
+/* Returns the credits of the queue that the message would go to. A kernel node adds up those of all
+ * CPTs, but only this queue can hold the message up. */
+static int32_t ni_credits(const struct lnet_shard *s, const struct lnet_ni *ni,
+                          const struct lnet_hop *hop)
+{
+    return relaxed_load(&s->node->shard[hop->home]->ni_credits[ni->index]);
+}
+
+/* §7.1. A NID of the same length (IPv4 or IPv6) as the next hop's comes first. Then: link up, a
+ * pair that works (health has its place here), more tx credits, the least recently used. */
+enum lnet_why lnet_ni_behind(const struct lnet_shard *s, const struct lnet_ni *ni,
+                             const struct lnet_ni *best, const struct lnet_hop *hop)
+{
+    bool fits = ni->nid.size == hop->nid->size, best_fits = best->nid.size == hop->nid->size;
     bool down = relaxed_load(&ni->fatal), best_down = relaxed_load(&best->fatal);
+    int32_t credits, best_credits;
 
     if (fits != best_fits)
         return fits ? LNET_WHY_CHOSEN : LNET_WHY_NID_SIZE;
     if (down != best_down)
         return best_down ? LNET_WHY_CHOSEN : LNET_WHY_LINK_DOWN;
+    down = pair_down(ni, hop);
+    best_down = pair_down(best, hop);
+    if (down != best_down)
+        return best_down ? LNET_WHY_CHOSEN : LNET_WHY_PAIR_DOWN;
+    credits = ni_credits(s, ni, hop);
+    best_credits = ni_credits(s, best, hop);
+    if (credits != best_credits)
+        return credits > best_credits ? LNET_WHY_CHOSEN : LNET_WHY_NI_CREDITS;
     return s->ni_seq[ni->index] < s->ni_seq[best->index] ? LNET_WHY_CHOSEN : LNET_WHY_USED_LATER;
 }
 
 static struct lnet_ni *best_ni(const struct lnet_shard *s, const struct lnet_conf_net *net,
-                               const struct lnet_nid *next_hop)
+                               const struct lnet_nid *nid, const struct lnet_gw_ni *gw_ni)
 {
-    struct lnet_ni *best = NULL;
+    struct lnet_ni *best = net->ni[0];
+    struct lnet_hop hop;
 
-    for (unsigned i = 0; i < net->nni; i++)
-        if (!best || lnet_ni_behind(s, net->ni[i], best, next_hop) == LNET_WHY_CHOSEN)
+    if (net->nni == 1)
+        return best;
+    hop = lnet_hop_of(s, nid, gw_ni);
+    for (unsigned i = 1; i < net->nni; i++)
+        if (lnet_ni_behind(s, net->ni[i], best, &hop) == LNET_WHY_CHOSEN)
             best = net->ni[i];
+    return best;
+}
+
+/* ---- the peer NIs of a gateway ---- */
+
+/* Returns whether an NI with a link may send to it. */
+static bool has_link(const struct lnet_conf_gw_ni *g)
+{
+    uint64_t down = relaxed_load(&g->ni->pairs_down);
+
+    for (unsigned i = 0; g->net && i < g->net->nni; i++)
+        if (!(down & lnet_ni_bit(g->net->ni[i])) && !relaxed_load(&g->net->ni[i]->fatal))
+            return true;
+    return false;
+}
+
+/* §7.3: (health: here, one that does not work is behind), more tx credits, then the least recently
+ * used. */
+enum lnet_why lnet_gw_ni_behind(const struct lnet_shard *s, const struct lnet_conf_gw_ni *g,
+                                const struct lnet_conf_gw_ni *best)
+{
+    bool usable = lnet_gw_ni_usable(g), best_usable = lnet_gw_ni_usable(best);
+    bool down = relaxed_load(&g->ni->status_down), best_down = relaxed_load(&best->ni->status_down);
+    bool link = has_link(g), best_link = has_link(best);
+    int32_t credits = relaxed_load(&g->ni->tx_credits);
+    int32_t best_credits = relaxed_load(&best->ni->tx_credits);
+
+    if (usable != best_usable)
+        return usable ? LNET_WHY_CHOSEN : LNET_WHY_PEER_NI_DOWN;
+    if (!usable) /* any may work again: they are pinged in turn */
+        goto turn;
+    if (down != best_down)
+        return best_down ? LNET_WHY_CHOSEN : LNET_WHY_PEER_NI_DOWN;
+    if (link != best_link)
+        return link ? LNET_WHY_CHOSEN : LNET_WHY_LINK_DOWN;
+    if (credits != best_credits)
+        return credits > best_credits ? LNET_WHY_CHOSEN : LNET_WHY_PEER_NI_CREDITS;
+turn:
+    return s->gw_ni_seq[g->ni->index] < s->gw_ni_seq[best->ni->index] ? LNET_WHY_CHOSEN
+                                                                      : LNET_WHY_USED_LATER;
+}
+
+/* Returns the best peer NI of a gateway on our nets, or on one net; NULL: there is none. g: NULL if
+ * a snapshot that was published meanwhile does not list the gateway. */
+static const struct lnet_conf_gw_ni *best_gw_ni(const struct lnet_shard *s,
+                                                const struct lnet_conf_gw *g, lnet_net_t net)
+{
+    const struct lnet_conf_gw_ni *best = NULL;
+
+    for (unsigned i = 0; g && i < g->nnis; i++) {
+        const struct lnet_conf_gw_ni *ni = &g->ni[i];
+
+        if (!ni->net || (net != LNET_NET_ANY && ni->net->net != net))
+            continue;
+        if (!best || lnet_gw_ni_behind(s, ni, best) == LNET_WHY_CHOSEN)
+            best = ni;
+    }
     return best;
 }
 
 /* ---- routes ---- */
 
 enum lnet_why lnet_route_usable(const struct lnet_shard *s, const struct lnet_route *r,
-                                lnet_net_t from_net)
+                                lnet_net_t from_net, struct lnet_route_choice *out)
 {
-    if (from_net != LNET_NET_ANY && nid_net(&r->gw->nid) != from_net)
-        return LNET_WHY_OTHER_NET;
-    if (!lnet_gw_alive(r->gw))
+    const struct lnet_conf_gw *g = lnet_conf_gateway(lnet_conf_get(s->node), r->gw);
+
+    out->route = r;
+    out->ni = best_gw_ni(s, g, from_net);
+    if (!out->ni)
+        return best_gw_ni(s, g, LNET_NET_ANY) ? LNET_WHY_OTHER_NET : LNET_WHY_NO_LOCAL_NET;
+    if (!lnet_gw_ni_usable(out->ni))
         return LNET_WHY_GATEWAY_DOWN;
-    if (!relaxed_load(&r->up))
-        return LNET_WHY_NET_DOWN;
-    if (!lnet_net_find(s->node, nid_net(&r->gw->nid)))
-        return LNET_WHY_NO_LOCAL_NET;
-    return LNET_WHY_CHOSEN;
+    return relaxed_load(&r->up) ? LNET_WHY_CHOSEN : LNET_WHY_NET_DOWN;
 }
 
 static int hops_of(const struct lnet_route *r)
@@ -54,90 +148,123 @@ static int hops_of(const struct lnet_route *r)
     return r->hops == LNET_HOPS_UNDEFINED ? 1 : r->hops;
 }
 
-/* §7.4 */
-enum lnet_why lnet_route_behind(const struct lnet_shard *s, const struct lnet_route *r,
-                                const struct lnet_route *best)
+/* §7.4: (preferred routers of a UDSP), priority, hops, the gateway's peer NI: (health), queued
+ * bytes, tx credits; then the least recently used. */
+enum lnet_why lnet_route_behind(const struct lnet_shard *s, const struct lnet_route_choice *r,
+                                const struct lnet_route_choice *best)
 {
-    uint64_t queued = relaxed_load(&r->gw->queued_bytes);
-    uint64_t best_queued = relaxed_load(&best->gw->queued_bytes);
+    uint64_t queued = relaxed_load(&r->ni->ni->queued_bytes);
+    uint64_t best_queued = relaxed_load(&best->ni->ni->queued_bytes);
+    int32_t credits = relaxed_load(&r->ni->ni->tx_credits);
+    int32_t best_credits = relaxed_load(&best->ni->ni->tx_credits);
 
-    if (r->priority != best->priority)
-        return r->priority < best->priority ? LNET_WHY_CHOSEN : LNET_WHY_PRIORITY;
-    if (hops_of(r) != hops_of(best))
-        return hops_of(r) < hops_of(best) ? LNET_WHY_CHOSEN : LNET_WHY_HOPS;
+    if (r->route->priority != best->route->priority)
+        return r->route->priority < best->route->priority ? LNET_WHY_CHOSEN : LNET_WHY_PRIORITY;
+    if (hops_of(r->route) != hops_of(best->route))
+        return hops_of(r->route) < hops_of(best->route) ? LNET_WHY_CHOSEN : LNET_WHY_HOPS;
     if (queued != best_queued)
         return queued < best_queued ? LNET_WHY_CHOSEN : LNET_WHY_QUEUE;
-    return s->gw_seq[r->gw->index] < s->gw_seq[best->gw->index] ? LNET_WHY_CHOSEN
-                                                                : LNET_WHY_USED_LATER;
+    if (credits != best_credits)
+        return credits > best_credits ? LNET_WHY_CHOSEN : LNET_WHY_PEER_NI_CREDITS;
+    return s->gw_seq[r->route->gw->index] < s->gw_seq[best->route->gw->index] ? LNET_WHY_CHOSEN
+                                                                              : LNET_WHY_USED_LATER;
 }
 
-static enum lnet_drop best_gateway(const struct lnet_shard *s, lnet_net_t net, lnet_net_t from_net,
-                                   struct lnet_gw **out)
+static enum lnet_drop best_route(const struct lnet_shard *s, lnet_net_t net, lnet_net_t from_net,
+                                 struct lnet_route_choice *best)
 {
     struct lnet_route *const *r;
-    const struct lnet_route *best = NULL;
+    struct lnet_route_choice c;
     bool unreachable = false;
     unsigned n;
 
+    best->route = NULL;
     n = lnet_conf_routes(lnet_conf_get(s->node), net, &r);
     if (n == 0)
         return LNET_DROP_NO_ROUTE;
     for (unsigned i = 0; i < n; i++) {
-        enum lnet_why why = lnet_route_usable(s, r[i], from_net);
+        enum lnet_why why = lnet_route_usable(s, r[i], from_net, &c);
 
         unreachable |= why == LNET_WHY_NO_LOCAL_NET;
         if (why != LNET_WHY_CHOSEN)
             continue;
-        if (!best || lnet_route_behind(s, r[i], best) == LNET_WHY_CHOSEN)
-            best = r[i];
+        if (!best->route || lnet_route_behind(s, &c, best) == LNET_WHY_CHOSEN)
+            *best = c;
     }
-    if (!best)
-        return unreachable ? LNET_DROP_NO_LND : LNET_DROP_NO_LIVE_ROUTE;
-    *out = best->gw;
-    return LNET_DROP_NONE;
+    if (best->route)
+        return LNET_DROP_NONE;
+    return unreachable ? LNET_DROP_NO_LND : LNET_DROP_NO_LIVE_ROUTE;
 }
 
 /* ---- the path ---- */
 
 enum lnet_drop lnet_choose(const struct lnet_shard *s, const struct lnet_nid *dest,
-                           const struct lnet_nid *via, struct lnet_ni *src, struct lnet_path *out)
+                           const struct lnet_nid *via, struct lnet_ni *src, struct lnet_path *out,
+                           const struct lnet_route **route)
 {
     lnet_net_t dest_net = nid_net(dest);
-    const struct lnet_conf_net *net;
+    const struct lnet_conf_net *net = NULL;
+    struct lnet_route_choice best;
     enum lnet_drop why;
 
-    out->gw = NULL;
+    *route = NULL;
+    out->gw_ni = NULL;
     out->generation = lnet_conf_get(s->node)->generation;
     if (!nid_is_any(via)) {
         out->next_hop = *via; /* an answer goes back the way the request came, §3.1 */
-    } else if (src ? src->net == dest_net : lnet_net_find(s->node, dest_net) != NULL) {
+    } else if (src ? src->net == dest_net : (net = lnet_net_find(s->node, dest_net)) != NULL) {
         out->next_hop = *dest;
     } else {
-        why = best_gateway(s, dest_net, src ? src->net : LNET_NET_ANY, &out->gw);
+        why = best_route(s, dest_net, src ? src->net : LNET_NET_ANY, &best);
         if (why)
             return why;
-        out->next_hop = out->gw->nid;
+        *route = best.route;
+        out->gw_ni = best.ni->ni;
+        out->next_hop = best.ni->ni->nid;
+        net = best.ni->net;
     }
     if (src) {
         out->ni = src;
         return LNET_DROP_NONE;
     }
-    net = lnet_net_find(s->node, nid_net(&out->next_hop));
-    out->ni = net ? best_ni(s, net, &out->next_hop) : NULL;
-    return out->ni ? LNET_DROP_NONE : LNET_DROP_NO_LND;
+    if (!net)
+        net = lnet_net_find(s->node, nid_net(&out->next_hop));
+    if (!net)
+        return LNET_DROP_NO_LND;
+    out->ni = best_ni(s, net, &out->next_hop, out->gw_ni);
+    return LNET_DROP_NONE;
 }
 
 enum lnet_drop lnet_select(struct lnet_shard *s, const struct lnet_nid *dest,
                            const struct lnet_nid *via, struct lnet_ni *src, struct lnet_path *out)
 {
-    enum lnet_drop why = lnet_choose(s, dest, via, src, out);
+    const struct lnet_route *route;
+    enum lnet_drop why = lnet_choose(s, dest, via, src, out, &route);
 
     if (why)
         return why;
     /* Equal candidates take turns. */
-    if (out->gw)
-        s->gw_seq[out->gw->index] = ++s->seq;
+    if (route) {
+        s->gw_seq[route->gw->index] = ++s->seq;
+        s->gw_ni_seq[out->gw_ni->index] = ++s->seq;
+    }
     if (!src)
         s->ni_seq[out->ni->index] = ++s->seq;
     return LNET_DROP_NONE;
+}
+
+bool lnet_select_gateway(struct lnet_shard *s, const struct lnet_gw *gw, struct lnet_path *out)
+{
+    const struct lnet_conf *conf = lnet_conf_get(s->node);
+    const struct lnet_conf_gw *g = lnet_conf_gateway(conf, gw);
+    const struct lnet_conf_gw_ni *best = best_gw_ni(s, g, LNET_NET_ANY);
+
+    if (!best)
+        return false;
+    *out = (struct lnet_path){
+        .next_hop = best->ni->nid, .gw_ni = best->ni, .generation = conf->generation};
+    out->ni = best_ni(s, best->net, &out->next_hop, best->ni);
+    s->gw_ni_seq[best->ni->index] = ++s->seq;
+    s->ni_seq[out->ni->index] = ++s->seq;
+    return true;
 }

@@ -39,63 +39,99 @@ struct why_request {
 
 /* ---- candidates (any reactor) ---- */
 
-static struct lnet_why_route route_row(const struct lnet_route *r)
+/* Other reactors send meanwhile: queues and credits may have changed since the choice. */
+static enum lnet_why behind(enum lnet_why why, enum lnet_why changed)
+{
+    return why == LNET_WHY_CHOSEN ? changed : why;
+}
+
+static struct lnet_why_route route_row(const struct lnet_route *r, const struct lnet_gw_ni *ni)
 {
     return (struct lnet_why_route){
         .row = {.conf = {r->net, r->gw->nid, r->hops, r->priority},
                 .up = lnet_gw_alive(r->gw) && relaxed_load(&r->up),
                 .single_hop = relaxed_load(&r->single_hop)},
-        .queued_bytes = relaxed_load(&r->gw->queued_bytes),
+        .queued_bytes = relaxed_load(&ni->queued_bytes),
     };
-}
-
-/* best: the one chosen, or NULL. */
-static enum lnet_why explain_route(const struct lnet_shard *s, const struct lnet_route *r,
-                                   const struct lnet_route *best, lnet_net_t from_net)
-{
-    enum lnet_why why = lnet_route_usable(s, r, from_net);
-
-    if (why != LNET_WHY_CHOSEN || !best || r == best)
-        return why;
-    why = lnet_route_behind(s, r, best);
-    /* Other reactors send meanwhile: the queues of the gateways may have changed since the choice.
-     */
-    return why == LNET_WHY_CHOSEN ? LNET_WHY_QUEUE : why;
 }
 
 static void list_routes(const struct lnet_shard *s, struct lnet_why_answer *a,
                         const struct lnet_nid *dest, const struct lnet_ni *src,
-                        const struct lnet_gw *gw)
+                        const struct lnet_route *best)
 {
-    const struct lnet_route *best = NULL;
+    const lnet_net_t from = src ? src->net : LNET_NET_ANY;
+    struct lnet_route_choice c, chosen = {0};
     struct lnet_route *const *r;
-    unsigned i, n = lnet_conf_routes(lnet_conf_get(s->node), nid_net(dest), &r);
+    unsigned n = lnet_conf_routes(lnet_conf_get(s->node), nid_net(dest), &r);
 
-    for (i = 0; i < n; i++)
-        if (r[i]->gw == gw)
-            best = r[i];
+    if (best)
+        (void)lnet_route_usable(s, best, from, &chosen);
     a->nroutes = n;
-    for (i = 0; i < n && i < LNET_WHY_MAX; i++) {
-        a->route[i] = route_row(r[i]);
-        a->route[i].why = explain_route(s, r[i], best, src ? src->net : LNET_NET_ANY);
+    for (unsigned i = 0; i < n && i < LNET_WHY_MAX; i++) {
+        enum lnet_why why = lnet_route_usable(s, r[i], from, &c);
+
+        if (why == LNET_WHY_CHOSEN && chosen.ni && r[i] != best)
+            why = behind(lnet_route_behind(s, &c, &chosen), LNET_WHY_QUEUE);
+        a->route[i] = route_row(r[i], c.ni ? c.ni->ni : r[i]->gw->ni[0]);
+        a->route[i].why = why;
+    }
+}
+
+/* Lists the NIs of a net with one peer NI of the next hop; other: why another peer NI is chosen, or
+ * CHOSEN. */
+static void list_pairs(const struct lnet_shard *s, struct lnet_why_answer *a,
+                       const struct lnet_ni *src, const struct lnet_path *path,
+                       const struct lnet_conf_net *net, const struct lnet_hop *hop,
+                       enum lnet_why other)
+{
+    for (unsigned i = 0; i < net->nni; i++) {
+        const struct lnet_ni *ni = net->ni[i];
+        struct lnet_why_ni *row = &a->nis[a->nnis];
+
+        if (a->nnis++ >= LNET_WHY_MAX)
+            continue;
+        row->index = ni->index;
+        row->peer_ni = *hop->nid;
+        if (src && ni != src)
+            row->why = LNET_WHY_NOT_SOURCE;
+        else if (other != LNET_WHY_CHOSEN)
+            row->why = hop->gw_ni && relaxed_load(&hop->gw_ni->pairs_down) & lnet_ni_bit(ni)
+                           ? LNET_WHY_PAIR_DOWN
+                           : other;
+        else if (ni == path->ni)
+            row->why = LNET_WHY_CHOSEN;
+        else
+            row->why = behind(lnet_ni_behind(s, ni, path->ni, hop), LNET_WHY_NI_CREDITS);
     }
 }
 
 static void list_nis(const struct lnet_shard *s, struct lnet_why_answer *a,
-                     const struct lnet_ni *src, const struct lnet_path *path)
+                     const struct lnet_ni *src, const struct lnet_path *path,
+                     const struct lnet_route *route)
 {
     const struct lnet_conf_net *net = lnet_net_find(s->node, nid_net(&path->next_hop));
+    const struct lnet_conf_gw *g =
+        route ? lnet_conf_gateway(lnet_conf_get(s->node), route->gw) : NULL;
+    const struct lnet_conf_gw_ni *best = NULL;
+    struct lnet_hop hop = lnet_hop_of(s, &path->next_hop, path->gw_ni);
 
-    for (unsigned i = 0; net && i < net->nni; i++) {
-        struct lnet_why_ni *row = &a->nis[a->nnis++];
+    if (!route && net)
+        list_pairs(s, a, src, path, net, &hop, LNET_WHY_CHOSEN);
+    for (unsigned i = 0; g && i < g->nnis; i++)
+        if (g->ni[i].ni == path->gw_ni)
+            best = &g->ni[i];
+    for (unsigned i = 0; best && i < g->nnis; i++) { /* NULL: of another snapshot than the path */
+        const struct lnet_conf_gw_ni *e = &g->ni[i];
+        enum lnet_why why = LNET_WHY_CHOSEN;
 
-        row->index = net->ni[i]->index;
-        if (net->ni[i] == path->ni)
-            row->why = LNET_WHY_CHOSEN;
-        else if (src)
-            row->why = LNET_WHY_NOT_SOURCE;
-        else
-            row->why = lnet_ni_behind(s, net->ni[i], path->ni, &path->next_hop);
+        if (!e->net)
+            continue;
+        if (src && src->net != e->net->net)
+            why = LNET_WHY_OTHER_NET;
+        else if (e != best)
+            why = behind(lnet_gw_ni_behind(s, e, best), LNET_WHY_PEER_NI_CREDITS);
+        hop = lnet_hop_of(s, &e->ni->nid, e->ni);
+        list_pairs(s, a, src, path, e->net, &hop, why);
     }
 }
 
@@ -103,17 +139,18 @@ static enum lnet_drop explain(const struct lnet_shard *s, struct why_request *q,
                               struct lnet_ni *src)
 {
     struct lnet_why_answer *a = &q->answer;
+    const struct lnet_route *route;
     struct lnet_path path;
-    enum lnet_drop drop = lnet_choose(s, &q->dest, &LNET_NID_ANY, src, &path);
+    enum lnet_drop drop = lnet_choose(s, &q->dest, &LNET_NID_ANY, src, &path, &route);
 
-    a->local = !drop && !path.gw;
+    a->local = !drop && !route;
     if (!a->local)
-        list_routes(s, a, &q->dest, src, drop ? NULL : path.gw);
+        list_routes(s, a, &q->dest, src, route);
     if (drop)
         return drop;
     a->next_hop = path.next_hop;
     a->ni = (int)path.ni->index;
-    list_nis(s, a, src, &path);
+    list_nis(s, a, src, &path, route);
     return LNET_DROP_NONE;
 }
 
@@ -122,6 +159,7 @@ static enum lnet_drop explain(const struct lnet_shard *s, struct why_request *q,
 /* Returns the peer NI that would bring a message from src; ANY when it cannot be known. */
 static struct lnet_nid sender_of(const struct lnet_shard *s, const struct lnet_nid *src)
 {
+    struct lnet_route_choice c;
     struct lnet_route *const *r;
     unsigned n;
 
@@ -129,8 +167,8 @@ static struct lnet_nid sender_of(const struct lnet_shard *s, const struct lnet_n
         return *src;
     n = lnet_conf_routes(lnet_conf_get(s->node), nid_net(src), &r);
     for (unsigned i = 0; i < n; i++)
-        if (lnet_route_usable(s, r[i], LNET_NET_ANY) == LNET_WHY_CHOSEN)
-            return r[i]->gw->nid;
+        if (lnet_route_usable(s, r[i], LNET_NET_ANY, &c) == LNET_WHY_CHOSEN)
+            return c.ni->ni->nid;
     return n > 0 ? r[0]->gw->nid : LNET_NID_ANY; /* down as it is, it may still bring one */
 }
 

@@ -154,8 +154,9 @@ struct lnet_peer_ni *lnet_peer_ni_get(struct lnet_node *node, const struct lnet_
     p->nid = *nid;
     p->shard = s;
     p->refs = 1;
-    p->gw = lnet_gw_find(node, nid);
+    p->gw_ni = lnet_gw_ni_find(node, nid);
     init_credits(node, p);
+    lnet_gw_ni_publish(p);
     p->hash_next = *bucket;
     *bucket = p;
     s->peer->npeers++;
@@ -168,11 +169,38 @@ void lnet_peer_ni_used(struct lnet_peer_ni *p)
 {
     TAILQ_REMOVE(&p->shard->peer->idle, p, idle);
     init_credits(p->shard->node, p);
+    lnet_gw_ni_publish(p);
 }
 
 void lnet_peer_ni_unused(struct lnet_peer_ni *p)
 {
     TAILQ_INSERT_TAIL(&p->shard->peer->idle, p, idle);
+}
+
+/* ---- peer NIs of gateways ---- */
+
+void lnet_gw_ni_changed(struct lnet_gw_ni *ni, const char *cause)
+{
+    relaxed_store(&ni->lnd_cause, cause);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (relaxed_load(&ni->change_mailed))
+        return;
+    relaxed_store(&ni->change_mailed, true);
+    reactor_post(lnet_node_home(ni->node), &ni->changed);
+}
+
+void lnet_gw_ni_pairs(struct lnet_gw_ni *to, uint64_t bits, bool up, const char *cause)
+{
+    uint64_t down = to->pairs_down;
+
+    relaxed_store(&to->pairs_down, up ? down & ~bits : down | bits);
+    if (to->pairs_down != down)
+        lnet_gw_ni_changed(to, cause);
+}
+
+void lnet_gw_ni_pair(struct lnet_gw_ni *to, const struct lnet_ni *from, bool up, const char *cause)
+{
+    lnet_gw_ni_pairs(to, lnet_ni_bit(from), up, cause);
 }
 
 /* ---- counters ---- */

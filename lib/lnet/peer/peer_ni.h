@@ -11,7 +11,7 @@
 #ifndef MILLRACE_LNET_PEER_NI_H
 #define MILLRACE_LNET_PEER_NI_H
 
-#include "lib/lnet/shard/shard.h"
+#include "lib/lnet/shard/conf.h"
 
 struct lnet_peer_shard {
     struct lnet_peer_ni *peers, *free_peers;
@@ -38,6 +38,32 @@ void lnet_peer_ni_row_fill(const struct lnet_shard *s, const struct lnet_peer_ni
 void *lnet_request_alloc(size_t size);
 /* Sets the counters of some peer NIs to 0, from *slot on. Returns true after the last one. */
 bool lnet_peer_nis_reset_counts(struct lnet_shard *s, uint32_t *slot);
+
+/* Publishes the state of a peer NI of a gateway for path selection. Home of the peer NI. */
+static inline void lnet_gw_ni_publish(struct lnet_peer_ni *peer)
+{
+    struct lnet_gw_ni *g = peer->gw_ni;
+
+    if (!g)
+        return;
+    relaxed_store(&g->tx_credits, peer->tx.now);
+    relaxed_store(&g->queued_bytes, peer->tx_queued_bytes);
+}
+
+/* Notifies the node's home that the state of a gateway's peer NI may have changed. Home of its NID.
+ */
+void lnet_gw_ni_changed(struct lnet_gw_ni *ni, const char *cause);
+/* Records whether an NI of ours can send to a gateway's peer NI. Home of its NID. */
+void lnet_gw_ni_pair(struct lnet_gw_ni *to, const struct lnet_ni *from, bool up, const char *cause);
+/* The same of the NIs with these bits. */
+void lnet_gw_ni_pairs(struct lnet_gw_ni *to, uint64_t bits, bool up, const char *cause);
+/* Records a message that came from a gateway's peer NI to an NI of ours. Home of its NID. */
+static inline void lnet_gw_ni_heard(struct lnet_gw_ni *from, const struct lnet_ni *to)
+{
+    relaxed_store(&from->message_us, reactor_now_us());
+    if (from->pairs_down)
+        lnet_gw_ni_pair(from, to, true, "message_received");
+}
 
 /* Returns the first peer NI of the bucket that a NID with this nid_hash() is in. */
 static inline struct lnet_peer_ni *lnet_peer_ni_bucket(const struct lnet_shard *s, uint32_t hash)

@@ -247,6 +247,7 @@ static void move_ni(struct peer_table *t, struct peer_ni *ni, struct peer *to)
 
     detach(t, ni);
     attach(t, to, ni);
+    ni->answered = false;
     notify(t, (struct peer_event){.kind = PEER_NI_MOVED, .peer = to, .other = from, .ni = ni});
     lost_nid(t, from, &ni->nid, to);
 }
@@ -428,15 +429,39 @@ struct peer *peer_table_get(struct peer_table *t, const struct lnet_nid *nid)
     return p;
 }
 
-struct peer *peer_table_get_pusher(struct peer_table *t, const struct lnet_nid *nid)
+struct peer *peer_table_split(struct peer_table *t, const struct lnet_nid *nid)
 {
-    struct peer_ni *ni = peer_table_find_ni(t, nid);
-    const struct peer *p = ni ? ni->net->peer : NULL;
+    const struct lnet_nid own = *nid;
 
-    if (p && p->nnis > 1 && !p->answered && p->push.failures > 0 && ni->pins == 0 &&
-        !(p->state & PEER_CONFIGURED) && !nid_same(&p->push.nid, nid))
-        remove_ni(t, ni);
-    return peer_table_get(t, nid);
+    remove_ni(t, peer_table_find_ni(t, &own));
+    return peer_table_get(t, &own);
+}
+
+/* Whether a peer may have made up that it has a NID, which pushes now. The peer failed, or the node
+ * itself lists the NID without the peer's primary NID. */
+static bool is_made_up(const struct peer_ni *ni, const struct lnet_ping_info *own)
+{
+    const struct peer *p = ni->net->peer;
+
+    if (p->nnis == 1 || ni->pins > 0 || p->state & PEER_CONFIGURED ||
+        nid_same(&p->push.nid, &ni->nid))
+        return false;
+    if (!p->answered && p->push.failures > 0)
+        return true;
+    if (!own || own->truncated || ni->answered)
+        return false;
+    for (uint32_t i = 0; i < own->count; i++)
+        if (nid_same(&own->ni[i].nid, &p->primary))
+            return false;
+    return true;
+}
+
+struct peer *peer_table_get_pusher(struct peer_table *t, const struct lnet_nid *nid,
+                                   const struct lnet_ping_info *own)
+{
+    const struct peer_ni *ni = peer_table_find_ni(t, nid);
+
+    return ni && is_made_up(ni, own) ? peer_table_split(t, nid) : peer_table_get(t, nid);
 }
 
 /* ---- pins ---- */
@@ -447,6 +472,11 @@ struct peer *peer_table_pin(struct peer_table *t, const struct lnet_nid *nid)
 
     if ((!ni || ni->pins == 0) && t->npinned_nis >= t->opts.max_pinned)
         return NULL;
+    if (ni && !peer_ni_proved(ni) && ni->net->peer->nnis > 1 &&
+        !(ni->net->peer->state & PEER_CONFIGURED)) {
+        remove_ni(t, ni); /* the peer that lists it may have made it up */
+        ni = NULL;
+    }
     if (!ni) {
         if (!may_be_peers(t, nid))
             return NULL;
@@ -631,20 +661,27 @@ static bool nids_follow(const struct peer *p, bool discovery)
 
 /* Whether p cannot have a NID of its owner because it lists it. Any node can list what it likes: a
  * peer that answers is asked first whether it still has its NIDs. If its answer lists a NID of p
- * the two are one node. Only gateways have NIDs of gateways. */
-static bool is_guarded(struct peer_table *t, const struct peer *owner, const struct peer *p)
+ * the two are one node, as p listed one that the owner does not merely list. Gateways keep theirs,
+ * and get what another node merely lists. */
+static bool is_guarded(struct peer_table *t, const struct peer_ni *ni, const struct peer *p)
 {
-    return (owner->answered && peer_table_find(t, &owner->claimed) != p) ||
-           (owner->pins > 0 && p->pins == 0);
+    const struct peer *owner = ni->net->peer;
+
+    if (owner->pins > 0)
+        return true;
+    if (p->pins > 0 && peer_ni_merely_listed(ni))
+        return false;
+    return owner->answered && peer_table_find(t, &owner->claimed) != p;
 }
 
 /* Returns the peer that the data belongs to: the owner of the primary NID in it. */
 static struct peer *owner_of_data(struct peer_table *t, struct peer *p,
                                   const struct lnet_ping_info *info, const struct lnet_nid *primary)
 {
-    struct peer *owner = peer_table_find(t, primary);
+    const struct peer_ni *ni = peer_table_find_ni(t, primary);
+    struct peer *owner = ni ? ni->net->peer : NULL;
 
-    if (!owner || owner == p || p->state & PEER_LOCK_PRIMARY || is_guarded(t, owner, p))
+    if (!owner || owner == p || p->pins > 0 || p->state & PEER_LOCK_PRIMARY || is_guarded(t, ni, p))
         return p;
     p->claimed = *primary; /* it gives itself up */
     peer_table_hear(t, owner, info, true);
@@ -670,9 +707,10 @@ static struct peer_ni *take_ni(struct peer_table *t, struct peer *p, struct peer
 
     if (owner == p)
         return ni;
-    if (owner->state & PEER_CONFIGURED || is_guarded(t, owner, p) ||
+    if (owner->state & PEER_CONFIGURED || is_guarded(t, ni, p) ||
         (owner->state & PEER_LOCK_PRIMARY && nid_same(&owner->primary, &ni->nid))) {
-        p->claimed = ni->nid;
+        if (!peer_ni_merely_listed(ni))
+            p->claimed = ni->nid;
         notify(t,
                (struct peer_event){.kind = PEER_NI_CLAIMED, .peer = p, .other = owner, .ni = ni});
         return NULL;
@@ -680,6 +718,7 @@ static struct peer_ni *take_ni(struct peer_table *t, struct peer *p, struct peer
     if (!charge(t, p))
         return NULL;
     move_ni(t, ni, p);
+    ni->origin = PEER_BY_DISCOVERY;
     return ni;
 }
 

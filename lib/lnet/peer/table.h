@@ -18,6 +18,10 @@
  * A user outside the table, such as a route, pins the NID that it names. A pinned NID has a place
  * of its own, so that a full table does not refuse the NID, and is not removed by discovery.
  *
+ * Any node can list any NID. A NID is proved when it answered a ping with an info that lists
+ * another proved NID of its peer. Users that send messages of others to a peer use proved NIDs, and
+ * those of configured peers, only.
+ *
  * One thread, the owner of the table, calls all functions.
  */
 #ifndef MILLRACE_PEER_TABLE_H
@@ -64,8 +68,11 @@ struct peer_ni {
     uint32_t status; /* LNET_NI_UP, LNET_NI_DOWN; 0: no ping info has given a status yet */
     int health;      /* LNET_MAX_HEALTH, or what the operator set; §6.1 */
     enum peer_origin origin;
-    uint32_t round; /* the merge that listed this NID last */
-    unsigned pins;  /* users outside the table that name this NID */
+    uint32_t round;     /* the merge that listed this NID last */
+    unsigned pins;      /* users outside the table that name this NID */
+    bool answered;      /* proved: peer_table_replied() found it to be its peer's */
+    uint64_t silent_us; /* when a message of this node was not answered; 0: the last one was */
+    uint64_t used;      /* path/own.c: sequence number of the last message of this node to it */
     struct peer_net *net;
     TAILQ_ENTRY(peer_ni) link;
     struct peer_ni *next; /* in the bucket, or the next free one */
@@ -73,6 +80,7 @@ struct peer_ni {
 
 struct peer_net {
     lnet_net_t net;
+    uint64_t used; /* as in struct peer_ni */
     struct peer *peer;
     TAILQ_HEAD(, peer_ni) nis; /* never empty */
     TAILQ_ENTRY(peer_net) link;
@@ -128,7 +136,8 @@ struct peer {
     enum peer_age age;           /* the queue that it is in */
     TAILQ_ENTRY(peer) by_age;
     struct share_account *account; /* NULL: created by configuration or for a pin */
-    struct lnet_nid claimed;       /* that it listed last, of a peer that answers; or ANY */
+    /* That it listed last, of a peer that answers and does not merely list it; or ANY. */
+    struct lnet_nid claimed;
     struct peer *next_free;
 };
 
@@ -186,15 +195,41 @@ struct peer *peer_table_find(const struct peer_table *t, const struct lnet_nid *
 /* Returns the peer of a NID that traffic named, and creates it with this one NID if there is none.
  * The peer becomes the most recently used one. NULL: a NID that no peer can have, or no room. */
 struct peer *peer_table_get(struct peer_table *t, const struct lnet_nid *nid);
-/* The same of a NID that pushes. A peer that listed it, and failed, may have made that up: it loses
- * the NID, which is not left alone for that peer's failures. */
-struct peer *peer_table_get_pusher(struct peer_table *t, const struct lnet_nid *nid);
+/* The same of a NID that pushes. A peer that listed it may have made that up: if that peer failed,
+ * or the NID did not answer as its NID and lists others. It loses the NID then, which is not left
+ * alone for that peer's failures. own: the pushed info if it came from the node itself, else NULL.
+ */
+struct peer *peer_table_get_pusher(struct peer_table *t, const struct lnet_nid *nid,
+                                   const struct lnet_ping_info *own);
 /* Tells the table whether the peer answers: it sent a REPLY or an ACK, or did not send one in time.
  */
 void peer_table_answers(struct peer_table *t, struct peer *p, bool answers);
 
-/* Pins a NID; creates its peer if there is none. Returns the peer; NULL: a NID that no peer can
- * have, or max_pinned NIDs are pinned. */
+/* Returns whether a NID is proved, or named by a user. */
+static inline bool peer_ni_proved(const struct peer_ni *ni)
+{
+    return ni->answered || ni->pins > 0;
+}
+/* Returns whether the only sign that the peer has a NID is its list. */
+static inline bool peer_ni_merely_listed(const struct peer_ni *ni)
+{
+    return !ni->answered && ni->origin == PEER_BY_DISCOVERY &&
+           !nid_same(&ni->nid, &ni->net->peer->push.nid);
+}
+/* Makes a peer of its own of a NID that is not pinned. Returns it; NULL: no room. */
+struct peer *peer_table_split(struct peer_table *t, const struct lnet_nid *nid);
+/* Tells the table that a REPLY with this info came from a NID. If the info lists no other proved or
+ * pinned NID of its peer, although there is one, another node has the NID: the NID becomes a peer
+ * of its own. Else it is proved, and stays so unless its peer is pinned. Returns its peer, NULL:
+ * the table does not have the NID any more. */
+struct peer *peer_table_replied(struct peer_table *t, const struct lnet_nid *nid,
+                                const struct lnet_ping_info *info);
+
+/* Tells the table since when a NID does not answer this node; 0: it answered. */
+void peer_table_silent(struct peer_table *t, const struct lnet_nid *nid, uint64_t since_us);
+
+/* Pins a NID; creates its peer if there is none. A NID that is not proved leaves the peer that
+ * lists it. Returns the peer; NULL: a NID that no peer can have, or max_pinned NIDs are pinned. */
 struct peer *peer_table_pin(struct peer_table *t, const struct lnet_nid *nid);
 /* Ends one pin. With its last pin goes a peer that sent no ping info, and one for which no other
  * makes room. */

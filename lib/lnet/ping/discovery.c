@@ -216,10 +216,11 @@ static struct lnet_nid our_nid(const struct lnet_node *node, const struct peer *
                                const struct lnet_nid *to)
 {
     struct lnet_ni *ni = lnet_ni_find(node, &peer->push.local);
+    const struct lnet_route *route;
     struct lnet_path path;
 
     if (!ni || !nid_same(to, &peer->push.nid) ||
-        lnet_choose(lnet_shard_self(node), to, &LNET_NID_ANY, ni, &path) != LNET_DROP_NONE)
+        lnet_choose(lnet_shard_self(node), to, &LNET_NID_ANY, ni, &path, &route) != LNET_DROP_NONE)
         return LNET_NID_ANY;
     return ni->nid;
 }
@@ -229,7 +230,10 @@ static void send_get(struct discovery *d)
     struct lnet_nid from;
 
     d->get.target = nid_of(d->ping, d->peer);
-    from = our_nid(d->ping->node, d->peer, &d->get.target);
+    if (d->peer->push.failures > 0) /* another NID of it may answer */
+        from = LNET_NID_ANY;
+    else
+        from = our_nid(d->ping->node, d->peer, &d->get.target);
     lnet_ping_op_start(&d->get, &from, d->sink, min(d->peer->discovery.sink, SINK_MAX), TIMEOUT_US);
 }
 
@@ -241,7 +245,7 @@ static void send_push(struct discovery *d)
     discover_push_nids(d->peer, &to, &from);
     if (nid_same(&to, &d->peer->primary))
         to = nid_of(p, d->peer);
-    if (nid_is_any(&from))
+    if (nid_is_any(&from) && d->peer->push.failures == 0) /* else another NID of it may answer */
         from = our_nid(p->node, d->peer, &to);
     d->target = p->current;
     d->target->refs++;
@@ -262,14 +266,23 @@ static void failed(struct lnet_ping *p, struct peer *peer)
     push->failures += push->failures < QUIET_DOUBLINGS;
 }
 
+/* Whether another NID of a peer that did not answer may: it is tried once. */
+static bool has_other_nid(const struct peer *peer)
+{
+    return peer->nnis > 1 && peer->push.failures == 1 && peer->discovery.error != -EPROTO;
+}
+
 static void done(struct lnet_ping *p, struct peer *peer)
 {
+    bool failure = peer->discovery.error < 0;
     bool again = peer->push.ping_after && peer->answered;
 
     slot_leave(peer);
-    if (peer->discovery.error < 0)
+    if (failure)
         failed(p, peer);
-    else if (again && lnet_discovery_is_on(p->node))
+    if (failure && has_other_nid(peer))
+        enqueue(p, peer, PEER_FORCE_PUSH);
+    else if (!failure && again && lnet_discovery_is_on(p->node))
         enqueue(p, peer, PEER_FORCE_PING);
     peer->push.ping_after &= !again;
 }
@@ -336,15 +349,20 @@ static enum discover_kind reply_kind(const struct lnet_ping_op *op,
 static struct discover_event take_reply(struct lnet_ping *p, struct peer *peer,
                                         const struct lnet_ping_op *op)
 {
-    struct lnet_gw *gw = lnet_gw_find(p->node, &op->target);
+    struct lnet_gw_ni *gw_ni = lnet_gw_ni_find(p->node, &op->target);
     struct discover_event event = {.to = op->target, .from = LNET_NID_ANY};
+    bool had = peer_table_find(p->node->peers, &op->target) == peer;
 
     (void)lnet_ping_decode(op->seg.addr, op->len, &p->scratch);
+    if (peer_table_replied(p->node->peers, &op->target, &p->scratch) != peer && had) {
+        event.kind = DISCOVER_REPLY_BAD; /* it was another node's NID */
+        return event;
+    }
     event.kind = reply_kind(op, &p->scratch);
     event.size = p->scratch.full_size;
     peer_table_answers(p->node->peers, peer, true);
-    if (gw) /* as if it had pushed this: most of these pings follow a PUSH */
-        p->on_push(gw, &p->scratch);
+    if (gw_ni) /* as if it had pushed this: most of these pings follow a PUSH */
+        p->on_push(gw_ni, &p->scratch);
     if (event.kind == DISCOVER_REPLY)
         peer_table_hear(p->node->peers, peer, &p->scratch, lnet_discovery_is_on(p->node));
     return event;
@@ -361,6 +379,8 @@ static void get_done(struct lnet_ping_op *op)
         event = take_reply(p, peer, op);
     } else if (op->status == -EPROTO) {
         event.kind = DISCOVER_REPLY_BAD;
+    } else if (op->status != 0 && op->status != -ESHUTDOWN) {
+        peer_table_silent(p->node->peers, &op->target, reactor_now_us());
     }
     if (peer)
         step(peer, p, event);
@@ -380,6 +400,8 @@ static void put_done(struct lnet_ping_op *op)
         peer_table_answers(p->node->peers, d->peer, true);
         d->peer->push.failures = 0;
     }
+    if (op->status != -ESHUTDOWN)
+        peer_table_silent(p->node->peers, &op->target, op->status ? reactor_now_us() : 0);
     if (d->peer)
         step(d->peer, p, event);
     slot_release(d);
@@ -427,16 +449,84 @@ void lnet_discover_pushed_bad(struct lnet_ping *p, struct peer *peer, uint32_t s
     lnet_discover(p, peer, PEER_FORCE_PING);
 }
 
-void lnet_discover_replied(struct lnet_node *node, const struct lnet_nid *nid, uint32_t seqno)
+/* Takes the NIDs in p->scratch. */
+static void learn(struct lnet_ping *p, struct peer *peer, const struct lnet_nid *nid)
+{
+    bool on = lnet_discovery_is_on(p->node);
+
+    peer_table_hear(p->node->peers, peer, &p->scratch, on);
+    if (peer->state & PEER_MARK_DELETION && !peer->push.slot) {
+        peer_table_recreate(p->node->peers, peer, nid);
+        peer_table_hear(p->node->peers, peer, &p->scratch, on);
+    }
+    if (!p->scratch.truncated)
+        merge(p, peer);
+}
+
+static unsigned without_pins(const struct peer *peer)
+{
+    const struct peer_net *net;
+    const struct peer_ni *ni;
+    unsigned n = 0;
+
+    TAILQ_FOREACH(net, &peer->nets, link)
+        TAILQ_FOREACH(ni, &net->nis, link)
+            n += ni->pins == 0;
+    return n;
+}
+
+/* Whether a gateway lists a NID that it has not, and may get, or lists one less. Another gateway
+ * may have claimed the NID, and lost it since. */
+static bool lists_other(const struct lnet_ping *p, const struct peer *peer)
+{
+    const struct lnet_ping_info *info = &p->scratch;
+    unsigned listed = 0;
+
+    if (!(peer->state & PEER_MULTI_RAIL) || peer->state & (PEER_CONFIGURED | PEER_NO_DISCOVERY))
+        return false;
+    for (uint32_t i = 0; i < info->count; i++) {
+        const struct peer_ni *ni = peer_table_find_ni(p->node->peers, &info->ni[i].nid);
+        const struct peer *owner = ni ? ni->net->peer : NULL;
+
+        if (!owner && !info->truncated)
+            return true;
+        if (owner && owner != peer && owner->pins == 0 && !(owner->state & PEER_CONFIGURED))
+            return true;
+        listed += owner == peer && ni->pins == 0;
+    }
+    return !info->truncated && listed < without_pins(peer);
+}
+
+/* Whether the reply in p->scratch says something new. A node that starts again may have the
+ * sequence number that it had before. */
+static bool is_news(const struct lnet_ping *p, const struct peer *peer)
+{
+    return peer->seqno != p->scratch.seqno || peer->features != p->scratch.features ||
+           lists_other(p, peer);
+}
+
+/* Whether the whole list came from the NID that routes name. Other NIDs of a gateway may be another
+ * node's by now, which answers a discovery at one of them. */
+static bool is_asked_for(const struct lnet_ping *p, const struct lnet_nid *nid)
+{
+    const struct peer_ni *ni = peer_table_find_ni(p->node->peers, nid);
+
+    return ni && ni->pins > 0 && !p->scratch.truncated;
+}
+
+void lnet_discover_replied(struct lnet_node *node, const struct lnet_nid *nid)
 {
     struct peer *peer = peer_table_find(node->peers, nid);
 
     if (!peer)
         return;
     peer_table_answers(node->peers, peer, true);
-    if (peer->features && peer->seqno != seqno)
-        lnet_discover(node->ping, peer, PEER_FORCE_PING);
-    if (peer->state & PEER_MULTI_RAIL && lnet_discovery_is_on(node)) /* §3.5, §3.8: each check */
+    if (!peer->features || (is_news(node->ping, peer) && is_asked_for(node->ping, nid)))
+        learn(node->ping, peer, nid);
+    else if (is_news(node->ping, peer) && lnet_discovery_is_on(node)) /* it answers: not quiet */
+        lnet_discover_now(node->ping, peer, PEER_FORCE_PING);
+    peer = peer_table_find(node->peers, nid); /* the merge may have moved the NID */
+    if (peer && peer->state & PEER_MULTI_RAIL && lnet_discovery_is_on(node)) /* §3.5, §3.8 */
         lnet_discover(node->ping, peer, PEER_FORCE_PUSH);
     lnet_discover_some(node->ping);
 }

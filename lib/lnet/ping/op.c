@@ -40,6 +40,7 @@ static void on_event(struct lnet_md *md, const struct lnet_event *ev)
 {
     struct lnet_ping_op *op = md->user;
 
+    op->target = md->target;
     if (ev->type == LNET_EVENT_ACK)
         op->status = 0;
     else if (ev->type == LNET_EVENT_REPLY && ev->status == 0)
@@ -58,6 +59,7 @@ static void on_deadline(struct reactor_timer *t)
 {
     struct lnet_ping_op *op = container_of(t, struct lnet_ping_op, timer);
 
+    op->target = op->md.target;
     if (op->status) { /* 0: the answer is there, the LND has not released the request yet */
         op->status = -ETIMEDOUT;
         if (op->kind->count_timeout)
@@ -82,6 +84,7 @@ void lnet_ping_op_start(struct lnet_ping_op *op, const struct lnet_nid *src, voi
                               .length = size,
                               .options = LNET_MD_TRUNCATE,
                               .threshold = 2,
+                              .target = op->target,
                               .eq = &op->eq,
                               .user = op};
     op->status = -EINPROGRESS;

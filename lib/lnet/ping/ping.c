@@ -186,18 +186,22 @@ static void request_begin(struct reactor_task *task)
 }
 
 /* Returns true where the ping itself shows what is wrong, too. */
-static bool is_connected(struct lnet_node *node, const struct lnet_nid *nid, bool give_up)
+static bool is_connected(struct lnet_node *node, const struct lnet_nid *nid, bool give_up,
+                         struct lnet_nid *from)
 {
+    const struct lnet_route *route;
     struct lnet_path path;
     struct lnet_peer_ni *peer;
     bool is;
 
-    if (lnet_choose(lnet_shard_self(node), nid, &LNET_NID_ANY, NULL, &path) != LNET_DROP_NONE ||
+    if (lnet_choose(lnet_shard_self(node), nid, &LNET_NID_ANY, NULL, &path, &route) !=
+            LNET_DROP_NONE ||
         !lnet_ni_is_active(path.ni) || !path.ni->lnd->peer_connect)
         return true;
     peer = lnet_peer_ni_get(node, nid);
     if (!peer)
         return true;
+    *from = path.ni->nid; /* the ping goes to this peer NI, not to another of the peer */
     is = path.ni->lnd->peer_connect(path.ni, peer, give_up);
     lnet_peer_ni_put(peer);
     return is;
@@ -209,7 +213,7 @@ static void request_connect(struct reactor_task *task)
     struct ping_request *q = container_of(task, struct ping_request, task);
     struct lnet_node *node = q->op.node;
 
-    if (is_connected(node, &q->op.target, q->give_up)) {
+    if (is_connected(node, &q->op.target, q->give_up, &q->src)) {
         q->task.fn = request_begin;
         reactor_post(lnet_node_home(node), &q->task);
         return;

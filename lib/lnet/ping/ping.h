@@ -18,9 +18,10 @@ int lnet_ping_init(struct lnet_node *node);  /* control, before start */
 void lnet_ping_fini(struct lnet_node *node); /* control, reactors stopped */
 void lnet_ping_start(struct lnet_node *node);
 void lnet_ping_stop(struct lnet_node *node);
-/* Sets the function that receives the info that a gateway pushed itself. Control, before start. */
+/* Sets the function that receives the info that a gateway pushed itself, and from which of its peer
+ * NIs. Control, before start. */
 void lnet_ping_on_push(struct lnet_node *node,
-                       void (*fn)(struct lnet_gw *gw, const struct lnet_ping_info *info));
+                       void (*fn)(struct lnet_gw_ni *from, const struct lnet_ping_info *info));
 
 /* ---- the published info (ping.c) ---- */
 
@@ -32,9 +33,9 @@ bool lnet_ping_republish(struct lnet_node *node);
  * acknowledged this seqno. */
 void lnet_ping_push_all(struct lnet_node *node, bool force);
 
-/* A gateway answered a check. If it is a multi-rail peer it is pushed to, and discovered if this
- * info has another sequence number. */
-void lnet_discover_replied(struct lnet_node *node, const struct lnet_nid *nid, uint32_t seqno);
+/* A gateway answered a check with the info in node->ping->scratch. The first info is merged. A
+ * multi-rail peer is pushed to, and discovered if this info says something new. */
+void lnet_discover_replied(struct lnet_node *node, const struct lnet_nid *nid);
 
 /* ---- status of NIs (monitor.c) ---- */
 
@@ -74,7 +75,7 @@ struct lnet_ping_kind {
 struct lnet_ping_op {
     struct lnet_node *node;
     const struct lnet_ping_kind *kind;
-    struct lnet_nid target;
+    struct lnet_nid target; /* without a source: in the calls, the NID of its peer that was asked */
     int status;   /* -EINPROGRESS, 0, -ETIMEDOUT, -ESHUTDOWN (cancelled) or another -errno */
     uint32_t len; /* of the REPLY */
     bool running;

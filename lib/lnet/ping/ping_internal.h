@@ -89,7 +89,7 @@ struct lnet_ping {
     LIST_HEAD(, discover_request) requests; /* command.c: who waits for the end of a discovery */
     LIST_HEAD(, lnet_ping_op) ops;          /* running operations */
     struct lnet_ping_info scratch;
-    void (*on_push)(struct lnet_gw *gw, const struct lnet_ping_info *info);
+    void (*on_push)(struct lnet_gw_ni *from, const struct lnet_ping_info *info);
     struct reactor_timer tick; /* monitor.c */
     uint64_t ticked_us;        /* last tick */
     struct lnet_pinged_mail pinged[REACTOR_MAX];

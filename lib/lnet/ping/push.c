@@ -55,30 +55,30 @@ static void push_received(struct lnet_ping *p, const struct push_in *in,
 {
     struct lnet_node *node = p->node;
     struct peer *peer;
-    struct lnet_gw *gw;
+    const bool own = nid_same(&ev->sender, &ev->initiator); /* it came from the node itself */
+    struct lnet_gw_ni *gw_ni;
     enum lnet_drop why;
 
     why = lnet_ping_decode(in->data, ev->mlength, &p->scratch);
     if (!why && !(p->scratch.features & LNET_PING_MULTI_RAIL))
         return;
     /* Who is neither the node itself nor the gateway of its net may have made this up. */
-    if (!why && !nid_same(&ev->sender, &ev->initiator) &&
-        !lnet_source_gateway(node, &ev->sender, nid_net(&ev->initiator)))
+    if (!why && !own && !lnet_source_gateway(node, &ev->sender, nid_net(&ev->initiator)))
         why = LNET_DROP_PUSH_SOURCE;
     if (why) {
         lnet_drop_event(node, why, lnet_ni_find(node, &ev->target), &ev->sender, NULL);
         peer = peer_table_find(node->peers, &ev->initiator);
-        if (peer && nid_same(&ev->sender, &ev->initiator)) {
+        if (peer && own) {
             lnet_discover_pushed_bad(p, peer, 0);
             lnet_discover_some(p);
         }
         return;
     }
     /* A gateway speaks for itself only: another node could have forged what it forwarded. */
-    gw = nid_same(&ev->sender, &ev->initiator) ? lnet_gw_find(node, &ev->initiator) : NULL;
-    if (gw)
-        p->on_push(gw, &p->scratch);
-    peer = peer_table_get_pusher(node->peers, &ev->initiator);
+    gw_ni = own ? lnet_gw_ni_find(node, &ev->initiator) : NULL;
+    if (gw_ni)
+        p->on_push(gw_ni, &p->scratch);
+    peer = peer_table_get_pusher(node->peers, &ev->initiator, own ? &p->scratch : NULL);
     if (!peer)
         return;
     learn(p, peer, ev);
@@ -112,7 +112,7 @@ static void push_in_event(struct lnet_md *md, const struct lnet_event *ev)
 /* ---- life ---- */
 
 void lnet_ping_on_push(struct lnet_node *node,
-                       void (*fn)(struct lnet_gw *gw, const struct lnet_ping_info *info))
+                       void (*fn)(struct lnet_gw_ni *from, const struct lnet_ping_info *info))
 {
     node->ping->on_push = fn;
 }

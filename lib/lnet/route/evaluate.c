@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The status of a gateway's routes follows from the ping info of the gateway:
- * docs/protocol/lnet-core.md §3.8 "Cached flag from a ping reply", with avoid_asym_router_failure
- * on. A gateway may have thousands of routes, so each iteration of the reactor evaluates some, by
- * what the check keeps of the info. Node home.
+ * docs/protocol/lnet-core.md §3.8 "Cached flag from a ping reply". A gateway may have thousands of
+ * routes, so each iteration of the reactor evaluates some, by what the check keeps of the info.
+ * Node home.
  */
 #include "lib/lnet/route/route_internal.h"
 
@@ -56,17 +56,35 @@ static void keep(struct lnet_gw_info *to, const struct lnet_ping_info *info, boo
     net_listed(to, near_net, &to->near_up);
 }
 
+/* Publishes the status of the gateway's NIs. A NID that is not listed is about to be removed. The
+ * NID that routes name need not be listed: the gateway may have another address on its side. */
+static void set_status(const struct lnet_gw *gw, const struct lnet_ping_info *info)
+{
+    const struct lnet_conf_gw *g = lnet_conf_gateway(lnet_conf_get(gw->node), gw);
+
+    for (unsigned k = 0; g && k < g->nnis; k++) {
+        struct lnet_gw_ni *ni = g->ni[k].ni;
+        uint32_t i;
+        bool down;
+
+        for (i = 0; i < info->count && !nid_same(&info->ni[i].nid, &ni->nid); i++)
+            ;
+        down = i < info->count ? info->ni[i].status != LNET_NI_UP : k > 0;
+        relaxed_store(&ni->status_down, down);
+    }
+}
+
 static enum route_status status_of(const struct lnet_gw_info *info, const struct lnet_route *r,
                                    bool *single_hop)
 {
-    bool remote_up;
+    bool far_side = !relaxed_load(&r->gw->node->timing.rules.ignore_far_side), remote_up;
 
     *single_hop = net_listed(info, r->net, &remote_up);
     if (!info->forwards)
         return ROUTE_NOT_FORWARDING;
     if (!info->near_up)
         return ROUTE_NEAR_NET_DOWN;
-    return (r->hops == 1 || *single_hop) && !remote_up ? ROUTE_NET_DOWN : ROUTE_UP;
+    return far_side && (r->hops == 1 || *single_hop) && !remote_up ? ROUTE_NET_DOWN : ROUTE_UP;
 }
 
 /* Returns whether the route went down or came up. */
@@ -87,8 +105,8 @@ static void evaluate_some(struct lnet_gw_check *c)
 {
     struct lnet_node *node = c->gw->node;
     const struct lnet_conf *conf = lnet_conf_get(node);
-    const struct lnet_conf_gw *g = lnet_conf_gateway(conf, &c->gw->nid);
-    unsigned n = g && g->gw == c->gw ? g->nroutes : 0;
+    const struct lnet_conf_gw *g = lnet_conf_gateway(conf, c->gw);
+    unsigned n = g ? g->nroutes : 0;
     bool changed = false;
 
     if (c->generation != conf->generation)
@@ -113,6 +131,7 @@ void lnet_evaluate_task(struct reactor_task *task)
 void lnet_evaluate_routes(struct lnet_gw_check *c, const struct lnet_ping_info *info, bool pushed)
 {
     keep(&c->info, info, pushed, nid_net(&c->gw->nid));
+    set_status(c->gw, info);
     c->next_route = 0;
     if (!c->evaluating)
         evaluate_some(c);

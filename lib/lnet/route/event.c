@@ -56,7 +56,7 @@ void lnet_routes_report(struct lnet_node *node)
 
 /* ---- gateways ---- */
 
-void lnet_gw_report(struct lnet_gw *gw, const char *cause)
+static void report_gateway(struct lnet_gw *gw, const char *cause)
 {
     bool down = !lnet_gw_alive(gw);
     struct lnet_node_event row = {.kind =
@@ -74,12 +74,22 @@ void lnet_gw_report(struct lnet_gw *gw, const char *cause)
     lnet_routes_report(gw->node);
 }
 
-void lnet_gw_changed_home(struct reactor_task *task)
+void lnet_gw_ni_report(struct lnet_gw_ni *ni, const char *cause)
 {
-    struct lnet_gw *gw = container_of(task, struct lnet_gw, changed);
+    const struct lnet_conf *c = lnet_conf_get(ni->node);
+
+    for (unsigned i = 0; i < c->ngws_known; i++)
+        for (unsigned k = 0; k < c->gw[i].nnis; k++)
+            if (c->gw[i].ni[k].ni == ni)
+                report_gateway(c->gw[i].gw, cause);
+}
+
+void lnet_gw_ni_changed_home(struct reactor_task *task)
+{
+    struct lnet_gw_ni *ni = container_of(task, struct lnet_gw_ni, changed);
 
     /* A change from here on sends another message; earlier ones are seen now. */
-    relaxed_store(&gw->change_mailed, false);
+    relaxed_store(&ni->change_mailed, false);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    lnet_gw_report(gw, relaxed_load(&gw->lnd_cause));
+    lnet_gw_ni_report(ni, relaxed_load(&ni->lnd_cause));
 }

@@ -23,20 +23,6 @@ static void bind_peer(struct reactor_task *task)
     lnet_peer_set_gateway(container_of(task, struct lnet_gw, bind));
 }
 
-/* Sets the gateway of the peer NI, on its home, and then of the peer, on the node's. */
-static void bind_peer_ni(struct reactor_task *task)
-{
-    struct lnet_gw *gw = container_of(task, struct lnet_gw, bind);
-    struct lnet_peer_ni *peer = lnet_peer_ni_get(gw->node, &gw->nid);
-
-    if (peer) {
-        peer->gw = gw;
-        lnet_peer_ni_put(peer);
-    }
-    task->fn = bind_peer;
-    reactor_post(lnet_node_home(gw->node), task);
-}
-
 static unsigned gw_bucket(const struct lnet_nid *nid)
 {
     return nid_hash(nid) % LNET_GW_BUCKETS;
@@ -51,6 +37,8 @@ static void gw_free(struct lnet_gw *gw)
     if (*at)
         *at = gw->next;
     gw->node->gw[gw->index] = NULL;
+    for (unsigned i = 0; i < gw->nnis; i++)
+        lnet_gw_ni_put(gw->ni[i]);
     free(gw->check);
     free(gw);
 }
@@ -70,9 +58,12 @@ static struct lnet_gw *gw_new(struct lnet_node *node, const struct lnet_nid *nid
     gw->node = node;
     gw->nid = *nid;
     gw->index = slot;
-    gw->bind.fn = bind_peer_ni;
-    gw->changed.fn = lnet_gw_changed_home;
-    if (lnet_gw_check_new(node, gw)) {
+    gw->bind.fn = bind_peer;
+    gw->ni[0] = lnet_gw_ni_get(node, nid, nid);
+    gw->nnis = gw->ni[0] != NULL;
+    if (!gw->ni[0] || lnet_gw_check_new(node, gw)) {
+        if (gw->ni[0])
+            lnet_gw_ni_put(gw->ni[0]);
         free(gw);
         return NULL;
     }
@@ -95,8 +86,8 @@ static struct lnet_gw *gw_get(struct lnet_node *node, const struct lnet_nid *nid
     return gw;
 }
 
-/* A gateway leaves in three steps when no snapshot lists it any more: its peer NI forgets it; its
- * peer forgets it and its check ends; it is freed. */
+/* A gateway leaves in two steps when no snapshot lists it any more: its peer forgets it and its
+ * check ends; it is freed. Its peer NIs leave at the same time. */
 static void gw_left(struct reactor_task *task)
 {
     gw_free(container_of(task, struct lnet_gw, leave));
@@ -118,23 +109,13 @@ void lnet_gw_leave(struct lnet_gw *gw)
     reactor_post(reactor_control(gw->node->env), &gw->leave);
 }
 
-static void gw_forget_peer(struct reactor_task *task)
-{
-    struct lnet_gw *gw = container_of(task, struct lnet_gw, leave);
-    struct lnet_peer_ni *peer = lnet_peer_ni_find_here(gw->node, &gw->nid);
-
-    if (peer && peer->gw == gw)
-        peer->gw = NULL;
-    gw->leave.fn = gw_forget_check;
-    reactor_post(lnet_node_home(gw->node), &gw->leave);
-}
-
 int lnet_routes_init(struct lnet_node *node)
 {
     node->routes = calloc(1, sizeof(*node->routes));
     if (!node->routes)
         return -ENOMEM;
     node->routes->node = node;
+    lnet_gw_nis_init(node->routes);
     lnet_routing_init(node);
     lnet_ping_on_push(node, lnet_gw_pushed);
     return 0;
@@ -149,6 +130,8 @@ void lnet_routes_fini(struct lnet_node *node)
     for (unsigned i = 0; i < LNET_GW_SLOTS; i++)
         if (node->gw[i])
             gw_free(node->gw[i]);
+    for (unsigned i = 0; i < LNET_GW_NI_SLOTS; i++)
+        free(node->gw_ni[i]); /* those that were leaving */
     free(node->routes);
 }
 
@@ -305,7 +288,8 @@ static int put_in(struct change *ch, const struct lnet_route_conf *rc)
     r->net = rc->net;
     r->hops = rc->hops;
     r->priority = rc->priority;
-    r->up = true; /* until the gateway says otherwise */
+    r->up = !ch->node->timing.rules.check_before_use; /* until the gateway says otherwise */
+    r->cause = r->up ? NULL : "not_checked";
     if (have < ch->old->nroutes)
         copy_state(r, ch->old->route[have]);
     r->gw = gw_get(ch->node, &rc->gateway);
@@ -381,13 +365,19 @@ static void change_publish(struct change *ch, struct lnet_conf *c)
         struct lnet_gw *gw = ch->made[i]->gw;
 
         if (!gw->bound)
-            reactor_post(lnet_nid_home(ch->node, &gw->nid), &gw->bind);
+            reactor_post(lnet_node_home(ch->node), &gw->bind);
         gw->bound = true;
+        lnet_gw_ni_bind(gw->ni[0]);
         lnet_gw_check_soon(gw);
     }
     for (i = 0; i < ch->nleaving; i++) {
-        ch->leaving[i]->leave.fn = gw_forget_peer;
-        reactor_post(lnet_nid_home(ch->node, &ch->leaving[i]->nid), &ch->leaving[i]->leave);
+        struct lnet_gw *gw = ch->leaving[i];
+
+        for (unsigned k = 0; k < gw->nnis; k++)
+            lnet_gw_ni_leave(gw->ni[k]);
+        gw->nnis = 0;
+        gw->leave.fn = gw_forget_check;
+        reactor_post(lnet_node_home(ch->node), &gw->leave);
     }
     ch->err->message[0] = '\0';
 }
@@ -436,6 +426,16 @@ int lnet_routes_change(struct lnet_node *node, const struct lnet_route_conf *del
 int lnet_route_add(struct lnet_node *node, const struct lnet_route_conf *conf, struct err *err)
 {
     return lnet_routes_change(node, NULL, 0, conf, 1, NULL, err);
+}
+
+bool lnet_gateways_checked(const struct lnet_node *node)
+{
+    const struct lnet_conf *c = node->conf;
+
+    for (unsigned i = 0; i < c->ngws_known; i++)
+        if (!relaxed_load(&c->gw[i].gw->checked))
+            return false;
+    return true;
 }
 
 unsigned lnet_route_rows(const struct lnet_node *node, struct lnet_route_row *rows, unsigned max)

@@ -17,6 +17,10 @@ void lnet_routes_fini(struct lnet_node *node); /* control, reactors stopped */
 /* Starts and stops the checks of gateways. Node home. */
 void lnet_checks_start(struct lnet_node *node);
 void lnet_checks_stop(struct lnet_node *node);
+/* The link of an NI of ours went down or came up. The peer of a connection may have given it up
+ * meanwhile, and what is sent over it is lost. So a gateway that can be reached without the NI gets
+ * messages by it only after a ping by it was answered. Node home. */
+void lnet_gateways_link(struct lnet_ni *ni, bool up);
 /* Ends a start or stop of routing that is under way: the node stops. Control. */
 void lnet_routing_stop(struct lnet_node *node);
 

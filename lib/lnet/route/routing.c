@@ -90,6 +90,7 @@ void lnet_routing_init(struct lnet_node *node)
 void lnet_routing_stop(struct lnet_node *node)
 {
     reactor_timer_cancel(&node->routes->routing_timer);
+    reactor_timer_cancel(&node->routes->nis_timer);
 }
 
 enum lnet_routing lnet_routing_get(const struct lnet_node *node)
@@ -152,6 +153,9 @@ static void store(struct lnet_node *node, const struct lnet_timing *set)
     if (set->ping_timeout)
         relaxed_store(&node->timing.ping_timeout, set->ping_timeout);
     relaxed_store(&node->timing.source_check, set->source_check);
+    relaxed_store(&node->timing.rules.drop_asym_route, set->rules.drop_asym_route);
+    relaxed_store(&node->timing.rules.ignore_far_side, set->rules.ignore_far_side);
+    node->timing.rules.check_before_use = set->rules.check_before_use;
 }
 
 int lnet_timing_set(struct lnet_node *node, const struct lnet_timing *set, struct err *err)

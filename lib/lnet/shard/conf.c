@@ -30,6 +30,7 @@ void lnet_conf_free(struct lnet_conf *c)
     free(c->route);
     free(c->gw);
     free(c->by_gw);
+    free(c->gw_ni);
     free(c->gw_at);
     free(c);
 }
@@ -130,6 +131,7 @@ static void place_gateways(struct lnet_conf *c, struct lnet_gw *const *gw,
         if (!gw[i] || gw[i]->leaving)
             continue;
         at[i] = routes[i] > 0 ? busy++ : idle++;
+        c->gw_of[i] = (uint16_t)at[i];
         c->gw[at[i]].gw = gw[i];
         c->gw[at[i]].route = &c->by_gw[used];
         used += routes[i];
@@ -137,19 +139,66 @@ static void place_gateways(struct lnet_conf *c, struct lnet_gw *const *gw,
     c->ngws_known = idle;
 }
 
+static const struct lnet_conf_net *net_of(const struct lnet_conf *c, lnet_net_t net)
+{
+    for (unsigned i = 0; i < c->nnets; i++)
+        if (c->net[i].net == net)
+            return &c->net[i];
+    return NULL;
+}
+
+static void gw_hash_insert(struct lnet_conf *c, unsigned index)
+{
+    uint32_t h = nid_hash(&c->gw_ni[index].ni->nid) & c->gw_mask;
+
+    while (c->gw_at[h])
+        h = (h + 1) & c->gw_mask;
+    c->gw_at[h] = index + 1;
+}
+
+/* Inserts the NIDs that routes name first, so that they are found before the same NIDs of other
+ * gateways. */
+static void place_gateway_nis(struct lnet_conf *c)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < c->ngws_known; i++) {
+        struct lnet_conf_gw *g = &c->gw[i];
+
+        g->ni = &c->gw_ni[n];
+        g->nnis = g->gw->nnis;
+        for (unsigned k = 0; k < g->nnis; k++, n++) {
+            struct lnet_conf_gw_ni *e = &c->gw_ni[n];
+
+            e->ni = g->gw->ni[k];
+            e->gw = g;
+            e->net = net_of(c, nid_net(&e->ni->nid));
+            for (unsigned j = 0; e->net && j < e->net->nni; j++)
+                e->local |= lnet_ni_bit(e->net->ni[j]);
+        }
+        gw_hash_insert(c, (unsigned)(g->ni - c->gw_ni));
+    }
+    for (unsigned i = 0; i < n; i++)
+        if (&c->gw_ni[i] != c->gw_ni[i].gw->ni)
+            gw_hash_insert(c, i);
+}
+
 static int build_gateways(struct lnet_conf *c, struct lnet_gw *const *gw)
 {
     unsigned routes[LNET_GW_SLOTS] = {0}, at[LNET_GW_SLOTS] = {0};
-    unsigned i, n = 0;
-    uint32_t h;
+    unsigned i, n = 0, nnis = 0;
 
     for (i = 0; i < LNET_GW_SLOTS; i++)
-        n += gw[i] && !gw[i]->leaving;
-    c->gw_mask = hash_size(n) - 1;
+        if (gw[i] && !gw[i]->leaving) {
+            n++;
+            nnis += gw[i]->nnis;
+        }
+    c->gw_mask = hash_size(nnis) - 1;
     c->gw = calloc(n + 1, sizeof(*c->gw));
     c->by_gw = calloc(c->nroutes + 1, sizeof(struct lnet_route *));
+    c->gw_ni = calloc(nnis + 1, sizeof(*c->gw_ni));
     c->gw_at = calloc(c->gw_mask + 1, sizeof(*c->gw_at));
-    if (!c->gw || !c->by_gw || !c->gw_at)
+    if (!c->gw || !c->by_gw || !c->gw_ni || !c->gw_at)
         return -ENOMEM;
     for (i = 0; i < c->nroutes; i++)
         routes[c->route[i]->gw->index]++;
@@ -159,29 +208,25 @@ static int build_gateways(struct lnet_conf *c, struct lnet_gw *const *gw)
 
         g->route[g->nroutes++] = c->route[i];
     }
-    for (i = 0; i < c->ngws_known; i++) {
-        for (h = nid_hash(&c->gw[i].gw->nid) & c->gw_mask; c->gw_at[h]; h = (h + 1) & c->gw_mask)
-            ;
-        c->gw_at[h] = i + 1;
-    }
+    place_gateway_nis(c);
     return 0;
 }
 
-const struct lnet_conf_gw *lnet_conf_gateway(const struct lnet_conf *c, const struct lnet_nid *nid)
+const struct lnet_conf_gw_ni *lnet_conf_gw_ni(const struct lnet_conf *c, const struct lnet_nid *nid)
 {
     uint32_t h = nid_hash(nid) & c->gw_mask;
 
     for (; c->gw_at[h]; h = (h + 1) & c->gw_mask)
-        if (nid_same(&c->gw[c->gw_at[h] - 1].gw->nid, nid))
-            return &c->gw[c->gw_at[h] - 1];
+        if (nid_same(&c->gw_ni[c->gw_at[h] - 1].ni->nid, nid))
+            return &c->gw_ni[c->gw_at[h] - 1];
     return NULL;
 }
 
 struct lnet_gw *lnet_gw_find(const struct lnet_node *node, const struct lnet_nid *nid)
 {
-    const struct lnet_conf_gw *g = lnet_conf_gateway(lnet_conf_get(node), nid);
+    const struct lnet_conf_gw_ni *g = lnet_conf_gw_ni(lnet_conf_get(node), nid);
 
-    return g ? g->gw : NULL;
+    return g ? g->gw->gw : NULL;
 }
 
 /* ---- a new one ---- */

@@ -22,11 +22,13 @@
 #define LNET_MAX_GATEWAYS 1024 /* with routes */
 #define LNET_GW_KEPT      64   /* without */
 /* Slots for gateways: one change may replace all of them by others. */
-#define LNET_GW_SLOTS  (2 * LNET_MAX_GATEWAYS + LNET_GW_KEPT)
-#define LNET_MAX_LNDS  8
-#define LNET_PREFIX4   32 /* bits of an address that one source has in common, by default */
-#define LNET_PREFIX6   64
-#define LNET_CONNECTED 65536u /* a power of two, and more than there are peer NIs */
+#define LNET_GW_SLOTS (2 * LNET_MAX_GATEWAYS + LNET_GW_KEPT)
+/* Peer NIs of gateways: the NID of each, and as many others. Twice, as some leave. */
+#define LNET_GW_NI_SLOTS (4 * LNET_GW_SLOTS)
+#define LNET_MAX_LNDS    8
+#define LNET_PREFIX4     32 /* bits of an address that one source has in common, by default */
+#define LNET_PREFIX6     64
+#define LNET_CONNECTED   65536u /* a power of two, and more than there are peer NIs */
 
 enum lnet_msg_state {
     LNET_MSG_FREE,      /* on its shard's free list */
@@ -97,9 +99,11 @@ struct lnet_shard {
     void *msgs_memory; /* of which msgs is a part */
     unsigned total_msgs, used_msgs, local_msgs, max_local;
     /* path selection: sequence number of the last use by this shard. path/ */
-    uint64_t *gw_seq; /* [LNET_GW_SLOTS] */
-    uint64_t *ni_seq; /* [LNET_MAX_NI] */
-    uint64_t seq;     /* 32 bits would wrap within the hour */
+    uint64_t *gw_seq;    /* [LNET_GW_SLOTS] */
+    uint64_t *gw_ni_seq; /* [LNET_GW_NI_SLOTS] */
+    uint64_t *ni_seq;    /* [LNET_MAX_NI] */
+    uint64_t seq;        /* 32 bits would wrap within the hour */
+    int32_t *ni_credits; /* [LNET_MAX_NI] free tx credits of this reactor, for any reactor. tx.c */
     /* [LNET_MAX_NI] messages, headers and pending ping notices of this shard that point to an NI.
      * A removed NI can be freed when all shards have 0. */
     uint32_t *ni_refs;
@@ -152,12 +156,14 @@ struct lnet_node {
     /* control writes, all read */
     enum lnet_routing routing;
     struct lnet_timing timing;
-    bool no_discovery;                   /* the operator turned discovery off */
-    struct lnet_conf *conf;              /* snapshot: release by control, acquire by reactors */
-    struct lnet_access *access;          /* a snapshot, too; NULL: no rules */
-    uint64_t access_generation;          /* control */
-    struct lnet_gw *gw[LNET_GW_SLOTS];   /* control */
-    uint64_t stat_base[LNET_STAT_COUNT]; /* control: values at the last reset */
+    bool no_discovery;                 /* the operator turned discovery off */
+    struct lnet_conf *conf;            /* snapshot: release by control, acquire by reactors */
+    struct lnet_access *access;        /* a snapshot, too; NULL: no rules */
+    uint64_t access_generation;        /* control */
+    struct lnet_gw *gw[LNET_GW_SLOTS]; /* control */
+    struct lnet_gw_ni *gw_ni[LNET_GW_NI_SLOTS]; /* control */
+    unsigned ngw_nis;                           /* control: not those that leave */
+    uint64_t stat_base[LNET_STAT_COUNT];        /* control: values at the last reset */
     struct lnet_ni_stats ni_base[LNET_MAX_NI];
     /* Sets of connections, by nid_hash() of the peer NI; relaxed. Peer NIs that meet in a row count
      * as connected with each other. */

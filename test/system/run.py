@@ -25,12 +25,15 @@ sys.path.insert(0, HERE)
 from lnetpy import netns                        # noqa: E402
 from lnetpy.cards import MODELS             # noqa: E402
 from lnetpy.env import Env, Failed, Skip, stretch_of    # noqa: E402
+from lnetpy.router import starts_took       # noqa: E402
+from lnetpy.seen import seen                # noqa: E402
 
 SKIPPED, FAILED, STARVED = 77, 1, 3
 DEFAULT_TIMEOUT = 60.0
 # A test fails as starved, and is run once more with no other beside it, where its router or its personas got a CPU for less
 # than a third of the time in which they had something to do.
 STARVED_FROM = 3.0
+TO_TELL = 30.0      # s, for a test over its deadline
 
 
 # Tests of what a router does for other nodes run on both transports: host sockets, and our own TCP on ports.
@@ -118,6 +121,7 @@ async def run_test(args, f, arg, transport):
     cards = transport if transport in MODELS else None
     env = Env(args.build, args.reference, args.verbose, args.long, "port" if cards else transport, args.tamper, cards)
     text, code = "", 0
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)
     try:
         if not getattr(f, "no_router", False) and not args.build and not args.reference:
             raise Skip("no build directory (--build or MILLRACE_BUILD)")
@@ -128,6 +132,9 @@ async def run_test(args, f, arg, transport):
         text, code = str(e), SKIPPED
     except Failed as e:
         text, code = str(e), FAILED
+    except asyncio.CancelledError:      # over the deadline (Job.poll)
+        text, code = "deadline passed", FAILED
+        env.log(traceback.format_exc())
     except Exception as e:      # a broken test is a failed test
         text, code = f"{type(e).__name__}: {e}", FAILED
         env.log(traceback.format_exc())
@@ -142,6 +149,7 @@ async def run_test(args, f, arg, transport):
                     print(f"  {r.name} dropped: {r.dropped()}", file=sys.stderr)
                     print(f"  {r.name} said: {r.tail(40)}", file=sys.stderr)
                     print("\n".join("  " + t for t in r.report()), file=sys.stderr)
+            print("\n".join("  " + t for t in await seen(env)), file=sys.stderr)
         env.close()
     return code, text
 
@@ -150,7 +158,8 @@ def child(args):
     """Run exactly one test in this process; the verdict's text goes to the descriptor of --verdict."""
     _, f, arg, transport = next(t for t in collect(args.transport, one=args.one) if t[0] == args.one)
     code, text = asyncio.run(run_test(args, f, arg, transport))
-    os.write(args.verdict, text.encode()[:2000])
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    os.write(args.verdict, f"{sum(u.ru_utime + u.ru_stime for u in used):.1f}\n{text}".encode()[:2000])
     sys.stderr.flush()
     os._exit(code)
 
@@ -177,27 +186,37 @@ class Job:
         self.verdict = r
         os.set_blocking(self.proc.stdout.fileno(), False)
         self.output = b""
+        self.cpu, self.asked = "", None
 
     def poll(self):
         """None while running, else (word, text)."""
         self.output += self.proc.stdout.read() or b""
         code = self.proc.poll()
         if code is None:
-            if time.monotonic() < self.deadline:
+            now = time.monotonic()
+            if now > self.deadline + starts_took(self.tmp.name) and not self.asked:
+                self.asked = now
+                self.proc.terminate()       # it says what it saw
+            if not self.asked or now < self.asked + TO_TELL:
                 return None
             starved = stretch_of(self.proc.pid) >= STARVED_FROM
             self.kill()
             self.output += self.proc.stdout.read() or b""
-            return "STARVED" if starved else "FAIL", f"deadline of {self.deadline - self.start:.0f} s passed"
+            return "STARVED" if starved else "FAIL", self.late()
         self.output += self.proc.stdout.read() or b""
         self.tmp.cleanup()
-        text = os.read(self.verdict, 4096).decode(errors="replace")
+        self.cpu, _, text = os.read(self.verdict, 4096).decode(errors="replace").partition("\n")
         os.close(self.verdict)
+        if self.asked and code != 0:
+            text = self.late()
         if code == 0:
             return "PASS", text
         if code == SKIPPED:
             return "SKIP", text
         return "STARVED" if code == STARVED else "FAIL", text or f"test process ended with {code}"
+
+    def late(self):
+        return f"deadline of {self.deadline - self.start:.0f} s passed"
 
     def kill(self):
         """The whole session; namespaces, routers and end nodes go with the test process."""
@@ -212,7 +231,8 @@ class Job:
 def report(job, word, text, counts, args):
     counts[word] += 1
     took = time.monotonic() - job.start
-    print(f"{word} {job.name}" + (f": {' '.join(text.split())}" if text else "") + f" ({took:.1f} s)", flush=True)
+    print(f"{word} {job.name}" + (f": {' '.join(text.split())}" if text else "") +
+          f" ({took:.1f} s" + (f", {job.cpu} s of CPU)" if job.cpu else ")"), flush=True)
     if (word in ("FAIL", "STARVED") or args.verbose) and job.output:
         sys.stdout.write("".join("    " + ln + "\n" for ln in job.output.decode(errors="replace").splitlines()))
         sys.stdout.flush()

@@ -11,6 +11,7 @@ keepers: as holders, with a ping over each connection in each second; one that w
 segments: as holders, and each connection then says 40 bytes, one in each segment.
 dead: keeps two connections of each address, and sends PUTs of 4,097 bytes to nodes of net tcp1 that there are not. dead_small: of 100.
 mute: takes all calls to its port 988, and never says a word.
+sleepers: each address connects once as a kernel node does, and ends that; when all have, as mute. Prints nothing before.
 thief: tells the router alone, 50 times a second, that the router's address is its own (ARP).
 strangers, askers, forgers: hold --per connections of each address, and send over them, as fast as they are taken, messages for
     nodes of net tcp1 that there are not, pings, and PUSHes in the names of nodes of net tcp9 that there are not.
@@ -23,9 +24,12 @@ noops: the same with NOOPs, 4,000 at once.
 pushers: the same with PUTs of --size bytes for as many nodes of net tcp1, --far followed by 100 and on.
 restarts: as holders, each connection as a node that has restarted since its last, so that these end; they are made anew at once.
 deaf: holds one connection of each address on --net, with a small window, and reads nothing but the HELLO.
+quitters: as deaf, with --per connections, each of which says after --pace seconds that it sends no more; then another is made.
 readers: holds --per connections of each address on --net, announces an MSS of --mss, and reads all that comes, or of each connection
     --pace bytes in a second.
 takers: as keepers, but a GET of --size bytes from --target in place of the ping, and reads nothing but the HELLO.
+hoarders: holds --per connections of each address with a small window, sends over each 400 empty PUTs whose receipt the router has to
+    tell, and reads nothing but the HELLO.
 greetings: holds --per connections of each address open, whose greeting comes byte by byte and never ends.
 
 Prints a line `N made, N ended, N refused, N open, N read` each second, with the bytes that readers have read. Ends when it is killed, or its parent ends.
@@ -50,9 +54,9 @@ from lnetpy.node import TEST_PORTAL     # noqa: E402
 
 
 FLOODS = ("strangers", "askers", "forgers", "noops", "pushers")
-BEGUN = ("trickles", "pacers", "half_pushes")
+BEGUN = ("trickles", "pacers", "half_pushes", "hoarders")
 SENDERS = ("dead", "dead_small", "keepers", "takers", *BEGUN, *FLOODS)
-DEAF = ("deaf", "takers")
+DEAF = ("deaf", "quitters", "takers", "hoarders")
 FILES_LEFT = 64     # of those that the process may have open, what connections do not take
 BATCH, TURN = {"noops": 4000, "pushers": 1}, 0.05   # messages of a connection at once (else 100), and s between
 
@@ -68,8 +72,8 @@ class Attacker:
         self.low = {a: itertools.cycle(range(1023, 512, -1)) for a in options.source}
         self.incarnation = time.time_ns()
         self.mac = self.raw = self.listener = None
-        self.up, self.begun, self.left = set(), {}, {}
-        self.serial = itertools.count()
+        self.up, self.stood, self.begun, self.left = set(), set(), {}, {}
+        self.quit, self.serial = [], itertools.count()
         self.room, self.read = bytearray(1 << 20), 0
 
     def call(self, address, port):
@@ -77,7 +81,7 @@ class Attacker:
         try:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if self.o.what in DEAF or self.o.pace:
-                s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536 if self.o.pace else 2048)
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536 if self.o.pace and self.o.what not in DEAF else 2048)
             if self.o.mss:
                 s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, self.o.mss)
             s.bind((address, port))
@@ -106,7 +110,7 @@ class Attacker:
                 self.refused += 1
                 self.drop(fd)
                 continue
-            if fd in self.open and what & select.EPOLLOUT and self.o.what in ("holders", "restarts", "segments", "deaf", "readers", *SENDERS):
+            if fd in self.open and what & select.EPOLLOUT and self.o.what in ("holders", "restarts", "segments", "deaf", "quitters", "readers", "sleepers", *SENDERS):
                 self.greet(fd)
                 self.say_more(fd)
             if fd in self.open and what & select.EPOLLIN:
@@ -115,6 +119,10 @@ class Attacker:
     def hear(self, fd):
         """A FIN is not answered: the router has to wait for ours."""
         if self.o.what in DEAF and fd in self.up:
+            return
+        if self.o.what == "sleepers":
+            self.stood.add(self.open[fd][1])
+            self.drop(fd, rst=True)
             return
         if self.o.what == "readers" and fd in self.up:
             if not self.o.pace:
@@ -125,13 +133,13 @@ class Attacker:
                 self.ended += 1
                 if self.o.what != "callers":
                     self.drop(fd, rst=True)
-            elif self.o.what in (*FLOODS, *DEAF, "keepers", "readers"):
-                self.up.add(fd)
             elif self.o.what in BEGUN and fd not in self.up:
                 self.up.add(fd)
                 self.begun[fd] = time.monotonic()
                 self.begin(fd)
                 self.say_more(fd)
+            elif self.o.what in (*FLOODS, *DEAF, "keepers", "readers"):
+                self.up.add(fd)
             elif self.o.what in ("dead", "dead_small") and not self.open[fd][3]:
                 self.open[fd][3] = self.puts(fd)
                 self.say_more(fd)
@@ -141,8 +149,12 @@ class Attacker:
         to, size, bits, portal = self.o.target, 1 << 20 if self.o.what == "trickles" else self.o.size, 5, 7
         if self.o.what == "half_pushes":
             to, size, bits, portal = self.o.router + "@tcp", 4096, wire.PING_MATCH, 0
+        if self.o.what == "hoarders":
+            to, size = self.o.router + "@tcp", 0
         head = wire.Header(N.parse(to), N.parse(self.open[fd][1] + "@tcp"), wire.PUT, size, wire.put_union(wire.NO_HANDLE, bits, portal))
         self.open[fd][3] = wire.frame(wire.LNET) + head.pack(":" in self.o.router)
+        if self.o.what == "hoarders":
+            self.open[fd][3] = b"".join(wire.frame(wire.LNET, 100 + i) + head.pack(":" in self.o.router) for i in range(400))
 
     def read_all(self, fd):
         """Discards what has come."""
@@ -226,6 +238,21 @@ class Attacker:
     def deaf(self, now, began):
         self.holders(now, began)
 
+    def quitters(self, now, began):
+        """Those that have quit are kept, and never read."""
+        self.holders(now, began)
+        for fd in list(self.up):
+            if now - self.begun.setdefault(fd, now) < self.o.pace:
+                continue
+            row = self.open.pop(fd)
+            self.up.discard(fd)
+            self.poll.unregister(fd)
+            with contextlib.suppress(OSError):
+                row[0].shutdown(socket.SHUT_WR)
+            self.quit.append(row[0])
+            self.count[row[1]] -= 1
+            self.ended += 1
+
     def readers(self, now, began):
         self.holders(now, began)
         if not self.o.pace or now < self.turn:
@@ -262,11 +289,18 @@ class Attacker:
     def dead(self, now, began):
         self.holders(now, began)
 
-    restarts = dead_small = dead
+    restarts = dead_small = hoarders = dead
 
     def mute(self, now, began):
         """The kernel makes the connections."""
         self.listener = self.listener or socket.create_server(("", 988), family=self.family, backlog=4096)
+
+    def sleepers(self, now, began):
+        for address in self.o.source:
+            if address not in self.stood and not self.count[address] and len(self.open) < 12:
+                self.call(address, next(self.low[address]))
+        if len(self.stood) == len(self.o.source):
+            self.mute(now, began)
 
     def trickles(self, now, began):
         self.holders(now, began)
@@ -346,14 +380,14 @@ class Attacker:
             now = time.monotonic()
             getattr(self, self.o.what)(now, began)
             self.events(0.01)
-            if now - told >= 1:
+            if now - told >= 1 and (self.o.what != "sleepers" or self.listener):
                 told = now
                 print(f"{self.made} made, {self.ended} ended, {self.refused} refused, {len(self.open)} open, {self.read} read", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("callers", "holders", "restarts", "segments", "deaf", "mute", "readers", *SENDERS, "thief", "greetings"))
+    parser.add_argument("what", choices=("callers", "holders", "restarts", "segments", "deaf", "quitters", "mute", "sleepers", "readers", *SENDERS, "thief", "greetings"))
     parser.add_argument("--router", required=True)
     parser.add_argument("--from", dest="source", nargs="+", required=True)
     parser.add_argument("--net", default="tcp")

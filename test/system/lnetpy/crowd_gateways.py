@@ -29,6 +29,7 @@ class Gateway(Node):
         self.incarnation, self.prefix, self.object = owner.incarnation, owner.prefix, owner.object
         self.alive, self.near_up = True, True   # the last check; the status of the gateway's NI on our net
         self.words, self.routing = None, True   # net -> one of its NIs is up; None: not discovered yet
+        self.hops = spec.get("hops", 1)         # of the route; beyond one the gateway need not have the net
         self.health, self.seq = HEALTH, 0
         self.recovery_pings, self.recovering, self.crediting = 0, False, False
         self.answers = 0                        # requests of ours that were answered over this gateway
@@ -37,7 +38,7 @@ class Gateway(Node):
 
     def usable(self, net):
         """§3.8: whether a route to this net through this gateway is alive."""
-        return self.alive and self.near_up and self.routing and (self.words is None or self.words.get(net, False))
+        return self.alive and self.near_up and self.routing and (self.words is None or self.words.get(net, self.hops > 1))
 
     def rank(self):
         """§7.4: health, queued bytes, credits, and whose turn it is."""

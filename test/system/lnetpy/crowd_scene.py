@@ -74,6 +74,21 @@ async def stop(*loads):
             await load.stop()
 
 
+async def gateways(*crowds):
+    """(NID, gateway) -> its row, of all nodes with several gateways."""
+    return {(nid, g["gateway"]): g for c in crowds for nid, rows in (await c.call("gateways")).items() for g in rows}
+
+
+async def all_answered(env, crowds, of, timeout, what):
+    """Until each node has had an answer over each of the gateways whose NIDs are in `of`, from now on."""
+    before = await gateways(*crowds)
+
+    async def answered():
+        rows = await gateways(*crowds)
+        return all(g["answers"] > before[key]["answers"] for key, g in rows.items() if key[1] in of)
+    await env.until_async(answered, what, timeout)
+
+
 async def until_done(env, load, more, what, timeout):
     """Until each flow of a load has had `more` further answers."""
     start = {f["id"]: f["done"] for f in await load.flows()}

@@ -167,7 +167,7 @@ class Env:
         if on_port:
             kw.setdefault("ports", ports)
             if self.cards:
-                kw = {"hugepages": True, "memory": 320, **kw}
+                kw = {"hugepages": True, "memory": 320, "tamper": self.tamper or self.cards.rules, **kw}
         r = cls(self, name, self.fabric.host(name), nids, **kw)
         self.routers.append(r)
         for node in self.nodes:

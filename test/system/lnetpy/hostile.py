@@ -17,6 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PING_MEDIAN = 0.010     # seconds
 JOIN = 2.0              # in which a new node must be connected
 PERIOD = 0.2            # s: between the messages of a bystander, slow enough for a machine that the attacker keeps busy
+CONTROL = 5.0           # s: how long the same attack goes to another router first
 RATE = 0.9              # of those that are due, what must have been answered
 PING_LIMIT, TRANSACTION_LIMIT, START_LIMIT, ATTACK_LIMIT = 5, 10, 15, 30    # seconds
 
@@ -28,7 +29,8 @@ class Attack:
     def __init__(self, env, what, router, sources, host="attacker", program="attacker.py", net="tcp", **settings):
         argv = [sys.executable, os.path.join(HERE, program), what, "--router", router]
         if program == "attacker.py":
-            env.fabric.attach(host, net, "eth0", *sources)
+            if (host, "eth0") not in env.fabric.ports:
+                env.fabric.attach(host, net, "eth0", *sources)
             argv += ["--net", net]
             argv += ["--from", *(a.split("/")[0] for a in sources)]
         else:
@@ -86,6 +88,11 @@ class Bystander:
             self.due = int((now - began) / PERIOD) + 1
             await asyncio.sleep(began + self.due * PERIOD - now)
 
+    def rate(self, since=(0, 0), once=0):
+        """Part of the rounds due since then that were in time; `once` seconds of that do not count."""
+        moved, due = since
+        return min(1.0, (self.moved - moved) / max(1, self.due - due - once / PERIOD))
+
     async def over(self):
         """Did it notice anything?"""
         self.going = False
@@ -138,22 +145,50 @@ async def new_node(env, r, name, nets, last, again=True):
     return env.now() - began
 
 
-async def beside(env, what, nets, who, until, seconds=5, router=None, far=None, **settings):
+async def control(env, b, what, nets, who, router=None, target=None, **settings):
+    """The rate of a bystander while the same attack goes to another router and another server. It takes as much of the CPUs, and of
+    the kernel's paths between the namespaces."""
+    near, far = nets
+    r = await env.router("r2", f"{near}9@tcp", f"{far}9@tcp1", **(router or {}))
+    if target:
+        s = await patient(env, "s2", f"{far}9{N.parse(target).ip[-1]}@tcp1")
+        join(s, r, "tcp")
+        await env.bring_up(s)
+        settings["target"] = str(s.nid)
+    attack = Attack(env, what, r.nids[0].ip, addresses(nets, who), **settings)
+    since = b.moved, b.due
+    await asyncio.sleep(CONTROL)
+    rate = b.rate(since)
+    attack.stop()
+    if target:
+        s.stop()
+    await r.stop()
+    return rate
+
+
+async def beside(env, what, nets, who, until, seconds=5, router=None, far=None, compare=False, once=0, **settings):
     """The attack from these addresses or so many, with a bystander, and nodes that join when `until(router)` says that it works.
-    far: what a host with as many addresses on the server's net does, its settings, and if there are not as many, how many."""
+    far: what a host with as many addresses on the server's net does, its settings, and if there are not as many, how many.
+    compare: the rate of the bystander is RATE of that beside a control at least, but for `once` seconds of it."""
     c, r, s = await scene(env, nets, **(router or {}))
     b = Bystander(env, c, s, r)
     if far:
         there = Attack(env, far[0], r.nids[1].ip, addresses(nets[1:], *far[2:] or (who,)), host="far", net="tcp1", **far[1])
         await env.until(there.last, "the host on the server's net has begun", ATTACK_LIMIT * env.slower)
+    alone = await control(env, b, what, nets, who, router, **settings) if compare else 0
+    since = b.moved, b.due
     attack = Attack(env, what, r.nids[0].ip, addresses(nets, who), **settings)
     await env.until_async(lambda: until(r, attack), f"the attack is under way ({attack.last()})", ATTACK_LIMIT * env.slower * env.stretch())
     joined = []
     for i in range(3):
         joined.append(await new_node(env, r, f"n{i}", nets, 20 + i))
         await asyncio.sleep(seconds / 3)
+    rate = b.rate(since, once)
     attack.stop()
+    if compare:
+        env.result(f"{100 * rate:.0f}% of a bystander's rounds in time, {100 * alone:.0f}% when another router is attacked")
     env.result(f"{attack.said}; new nodes joined in {', '.join(f'{j:.2f}' for j in joined)} s")
     await b.over()
+    assert rate >= RATE * alone, f"{100 * rate:.0f}% of the rounds in time, {100 * alone:.0f}% when another router is attacked"
     assert max(joined) < JOIN * env.stretch() * env.slower, f"a new node needed {max(joined):.1f} s"
     return r

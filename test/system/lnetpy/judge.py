@@ -58,6 +58,7 @@ class Ledger:
         self.serial = itertools.count()
         self.sent = self.received = 0
         self.order = {}                     # (sender's conn, receiver's conn) -> last serial
+        self.ordered = True                 # a router has one way for each: over two rails messages may overtake
         self.nids = set()
         self.strangers = set()              # NIDs of nodes that keep no account of what they send and get
         self.dropped_ok = 0
@@ -363,7 +364,7 @@ class Judge:
         if entry is None:
             return Verdict([why])
         key = (entry.conn, conn)
-        if entry.conn is not None and self.ledger.order.get(key, -1) > entry.serial:
+        if self.ledger.ordered and entry.conn is not None and self.ledger.order.get(key, -1) > entry.serial:
             return Verdict([f"overtaken on one connection: {hdr}"])
 
         def commit(_):

@@ -10,6 +10,9 @@ holes: opens --per connections of each address, sends segments of a byte with ga
 asks: asks for the router's address in the name of ever other ones.
 claims: says --rate times a second that --victim is here.
 
+With --names (addresses, by comma) it also asks for the router in these names all the while, from --macs MACs; with --calls it
+sends a SYN in each of these names, too.
+
 Prints a line each second. Ends when it is killed, its parent ends, or after --seconds.
 """
 import argparse
@@ -46,7 +49,8 @@ class Raw:
         self.own = self.raw.getsockname()[4]
         self.mac = None
         self.made = self.got = self.resets = self.up = 0
-        self.next = 0
+        self.next = self.turn = 0
+        self.names = [socket.inet_pton(self.family, n) for n in o.names.split(",") if n]
         self.conns, self.born = {}, {}      # (address, port) -> our first sequence number; when
 
     def addr(self, i):
@@ -84,6 +88,17 @@ class Raw:
         body = self.l4(src, self.router, 6, body, 16)
         self.send(self.ether(self.mac, 0x86dd if self.v6 else 0x0800, self.ip(src, self.router, 6, body)))
         self.made += 1
+
+    def ask_and_call(self):
+        own = self.own
+        for name in self.names:
+            self.turn += 1
+            self.own = own[:4] + (self.turn % self.o.macs).to_bytes(2, "big") if self.o.macs > 1 else own
+            self.ask(name)
+            if self.o.calls:
+                self.tcp(name, 600 + self.turn % 400, self.turn * 7919, 0, SYN, options=b"\2\4\5\xb4")
+                self.made -= 1      # not of those that have a rate
+        self.own = own
 
     def ask(self, src=None, target=None):
         src, target = src or self.addr(0), target or self.router
@@ -202,6 +217,7 @@ class Raw:
         while os.getppid() == parent and time.monotonic() < end:
             now = time.monotonic()
             getattr(self, self.o.what)(now)
+            self.ask_and_call()
             self.hear(0.005)
             if now - told >= 1:
                 told = now
@@ -215,6 +231,9 @@ def main():
     p.add_argument("--from", dest="ignored", nargs="*")
     p.add_argument("--first", required=True)
     p.add_argument("--victim")
+    p.add_argument("--names", default="")
+    p.add_argument("--macs", type=int, default=1)
+    p.add_argument("--calls", type=int, default=0)
     p.add_argument("--count", type=int, default=1)
     p.add_argument("--per", type=int, default=32)
     p.add_argument("--holes", type=int, default=8)

@@ -3,6 +3,7 @@
 
 import time
 
+from lnetpy import nid as N
 from lnetpy import wire
 from lnetpy.badpeer import BadPeer
 from lnetpy.node import pattern
@@ -15,8 +16,9 @@ def rules(*rows):
     return "  access:\n" + "".join(f"    - {{{row}}}\n" for row in rows)
 
 
-async def scene(env, *rows):
-    r = await env.router("r", *ROUTER, extra=rules(*rows) if rows else "")
+async def scene(env, *rows, more=()):
+    """With more NIs of the router."""
+    r = await env.router("r", *ROUTER, *more, extra=rules(*rows) if rows else "")
     c, s = await env.persona("c", GOOD), await env.persona("s", FAR)
     join(c, r, "tcp1")
     join(s, r, "tcp")
@@ -142,18 +144,30 @@ async def test_limit(env, what):
     assert not drops.get("rate_limit"), drops
 
 
-@only("kernel", "port")
-async def test_connects(env):
-    """Calls beyond a limit are refused before anything is read of them; a node of another prefix connects."""
+async def connects(env, net, *more):
     env.need_millrace()
-    r, c, s = await scene(env, 'name: calls, limit: prefix, nid: "10.0.0.66@tcp", connects: 2')
+    r, c, s = await scene(env, f'name: calls, limit: prefix, nid: "10.0.0.66@{net}", connects: 2', more=more)
     bad = BadPeer(env, "bad", BAD, r.nids[0])
+    bad.nid, bad.router = N.parse(f"10.0.0.66@{net}"), N.parse(f"10.0.0.1@{net}")
+    hello = bad.hello() if more else bad.hello()[:10]
     ends = []
     for _ in range(8):
-        ends.append((await bad.say(wire.connreq(bad.router) + bad.hello()[:10], timeout=0.2))[1])
+        ends.append((await bad.say(wire.connreq(bad.router) + hello, timeout=0.2))[1])
     assert (await r.drops())["connect_rate"] >= 4, ends
     assert (await counted(r))["calls"]["refused"] >= 4
     n = await env.persona("n", "10.0.0.7@tcp")
     join(n, r, "tcp1")
     await env.bring_up(n)
     assert await n.put(s.nid, pattern(1, 5000))
+
+
+@only("kernel", "port")
+async def test_connects(env):
+    """Calls beyond a limit are refused before anything is read of them; a node of another prefix connects."""
+    await connects(env, "tcp")
+
+
+@only("kernel")
+async def test_connects_net(env):
+    """The same where NIs of two nets have one address, after the HELLO that says which of them is called."""
+    await connects(env, "tcp3", "10.0.0.1@tcp3")

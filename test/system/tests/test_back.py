@@ -8,7 +8,7 @@ import os
 
 from lnetpy import nid as N
 from lnetpy.crowd import MASK, pairs
-from lnetpy.crowd_scene import CLIENTS, FAR, NEAR, SECOND, SERVERS, allowed, stop, until_done, wide_router
+from lnetpy.crowd_scene import CLIENTS, FAR, NEAR, SECOND, SERVERS, all_answered, allowed, gateways, stop, until_done, wide_router
 from lnetpy.scene import beside_one, cases, deadline
 
 BACK = 3.0          # s from `ready` until all are served
@@ -189,21 +189,6 @@ async def test_altered_state(env, how):
         await remembered(env, r, 4)
     await stop(load)
     await c.idle()
-
-
-async def gateways(*crowds):
-    """(NID, gateway) -> its row, of all nodes with several gateways."""
-    return {(nid, g["gateway"]): g for c in crowds for nid, rows in (await c.call("gateways")).items() for g in rows}
-
-
-async def all_answered(env, crowds, of, timeout, what):
-    """Until each node has had an answer over each of the gateways whose NIDs are in `of`, from now on."""
-    before = await gateways(*crowds)
-
-    async def answered():
-        rows = await gateways(*crowds)
-        return all(g["answers"] > before[key]["answers"] for key, g in rows.items() if key[1] in of)
-    await env.until_async(answered, what, timeout)
 
 
 @beside_one

@@ -72,9 +72,12 @@ async def test_set_discovery(env):
     row, nis = await peer_of(r, ONE)
     assert not row["Multi-Rail"] and row["peer state"] & (MULTI_RAIL | NO_DISCOVERY) == NO_DISCOVERY, row
     assert list(nis) == [ONE], nis
-    r.spec.features = {0x1a}
+    r.spec.features = {0x0a, 0x1a}
     await r.rpc("global_set", discovery=1)
-    assert (await p.ping(gateway)).features == 0x1a
+
+    async def on_again():
+        return (await p.ping(gateway)).features == 0x1a
+    await env.until_async(on_again, "discovery in the ping info")
     assert seen.kinds() == ["PUT"], seen.got
     p.seq += 1
     assert await p.push(gateway)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Slow, dying, racing and impersonating peers. docs/protocol/socklnd.md §2.5, §3.5, §6; lnet-core §12."""
 
+import asyncio
 import fcntl
 import termios
 import time
@@ -348,9 +349,13 @@ async def test_idle_callers(env):
     env.need_millrace()
     c, r, s = await line(env)
     bad = BadPeer(env, "bad", "10.0.0.66@tcp", r.nids[0])
-    for _ in range(300):
-        await bad.dial()
+    calls = [asyncio.ensure_future(bad.dial()) for _ in range(300)]
+    await asyncio.sleep(1)
     c2, s2 = await second_pair(env, r)
     assert await c2.put(s2.nid, pattern(1, 100000)) and await c.get(s.nid, 3000)
+    # A port does not answer an address that has its share of all greetings: those go on calling.
+    let_in = sum(not isinstance(x, Exception) for x in await asyncio.gather(*calls, return_exceptions=True))
+    env.result(f"{let_in} of 300 connected")
+    assert let_in == 300 if env.transport == "kernel" else let_in >= 16
     await env.settle()
     bad.close()

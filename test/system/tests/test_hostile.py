@@ -2,15 +2,19 @@
 """A peer that keeps to the protocol and yet tries to use up what all peers share."""
 
 import asyncio
+import ctypes
+import socket
+import struct
 
 from lnetpy import nid as N
 from lnetpy import wire
 from lnetpy.badpeer import BadPeer
 from lnetpy.crowd_scene import NEAR, wide_router
-from lnetpy.hostile import V4, V6, Attack, Bystander, addresses, beside, scene
-from lnetpy.scene import CLIENT, ROUTER, cases, crowded, deadline, join, line, only
+from lnetpy.hostile import JOIN, V4, V6, Attack, Bystander, addresses, beside, scene
+from lnetpy.scene import CLIENT, ROUTER, alone, cases, crowded, deadline, join, line, only
 
 BAD = "10.0.0.66@tcp"
+SO_ATTACH_FILTER, NOTHING = 26, ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))      # a filter that takes no packet
 
 
 async def empty(env, r):
@@ -147,14 +151,17 @@ async def test_refused_callers(env, who):
 @crowded("port")
 @deadline(90)
 @cases(*MANY)
-async def test_endless_greetings(env, who):
-    """Addresses that hold all places for greetings, each with as many as it may have, and send a byte now and then."""
+async def test_endless_greetings(env, who, **rate):
+    """Addresses that hold all places for greetings, each with as many as it may have, and send a byte now and then. Who has
+    as many as others does not call again and again, and cost others their places: on a port its SYNs are not answered."""
     env.need_millrace()
 
     async def full(r, attack):
         attack.last()
         return (await r.drops())["tcp_request_limit"] > 0
-    await beside(env, "greetings", *MANY[who], full, per=32)
+    r = await beside(env, "greetings", *MANY[who], full, per=32, **rate)
+    accepted = sum(row["tcp"]["conns_in"] for row in (await r.rpc("tcp_stats_get"))["reactors"])
+    assert accepted < 3 * 32 * MANY[who][1], f"{accepted} connections accepted"
 
 
 async def held(r, attack):
@@ -243,7 +250,7 @@ async def test_trickled_bulk(env, who):
 
 @deadline(90)
 @cases("20", "40", "a /64", "40, quicker")
-async def test_paced_bulk(env, who):
+async def test_paced_bulk(env, who, seconds=12, **rate):
     """The same, as slowly as the router just does not take for a stall, and one message after the other; or each in 0.09 s."""
     nets, count = {"20": (V4, 20), "a /64": (V6, 60)}.get(who, (V4, 40))
     env.ledger.strangers |= {N.parse(a + "@tcp") for a in addresses(nets, count)}
@@ -251,38 +258,90 @@ async def test_paced_bulk(env, who):
     async def begun(r, attack):
         attack.last()
         return sum(row["large"]["waiting"] for row in (await r.rpc("buffers_get"))["reactors"]) > 0
-    r = await beside(env, "pacers", nets, count, begun, seconds=12, per=8, pace=0.09 if who.endswith("quicker") else 1, target=f"{nets[1]}2@tcp1")
+    r = await beside(env, "pacers", nets, count, begun, seconds=seconds, per=8, pace=0.09 if who.endswith("quicker") else 1,
+                     target=f"{nets[1]}2@tcp1", **rate)
     await empty(env, r)
 
 
 @deadline(90)
-@cases("20", "40")
+@cases("20", "40", "20, known", "40, known")
 async def test_silent_next_hops(env, who):
-    """Messages for more nodes than there are connections. All of them take our calls and say nothing: calls hold a part only."""
+    """Messages for more nodes than there are connections. All of them take our calls and say nothing, or do so after each has
+    connected once: calls hold a part only."""
     env.need_millrace()
+    count, far = int(who.split(",")[0]), "sleepers" if "known" in who else "mute"
 
     async def refused(r, attack):
         attack.last()
         return (await r.drops())["tcp_no_memory"] > 0
-    await beside(env, "dead_small", V4, int(who), refused, per=2, far=("mute", {}, 150),
-                 router={"reactors": 1, "buffers": {"small": 16384, "tiny": 2048}, "extra": f"  max_connections: {32 + 4 * int(who)}\n"})
+    await beside(env, "dead_small", V4, count, refused, per=2, far=(far, {}, 150),
+                 router={"reactors": 1, "buffers": {"small": 16384, "tiny": 2048}, "extra": f"  max_connections: {32 + 4 * count}\n"})
 
 
 @deadline(90)
-@cases("66")
-async def test_deaf_next_hops(env, who):
-    """As many connected nodes that read nothing as there are router buffers, and bulk for all of them: each would hold one."""
+async def test_called_before_it_calls(env):
+    """Messages for a node whose host drops calls, as a firewall does: while ours hangs, the node calls, has the lower NID, and is let in."""
     env.need_millrace()
+    r = await env.router("r", "10.0.0.200@tcp", "10.0.1.200@tcp1")
+    bad = BadPeer(env, "bad", "10.0.1.66@tcp1", r.nids[1])
+    raw = await bad.attach()
+    env.ledger.strangers.add(bad.nid)
+    n = await env.persona("n", "10.0.0.20@tcp", profile="k215")
+    n.nis[0].listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HxxxxxxQ", 1, ctypes.addressof(NOTHING)))
+
+    async def send():
+        while raw.how is None:
+            await raw.send(bad.frame(bad.put(dst=n.nid)))
+            await asyncio.sleep(0.3)
+    env.loop().create_task(send())
+    await asyncio.sleep(1)      # the router calls
+    join(n, r, "tcp1")
+    began = env.now()
+    await env.bring_up(n)
+    took = env.now() - began
+    env.result(f"connected after {took:.1f} s")
+    assert took < JOIN * env.stretch() * env.slower, f"a node that is called needed {took:.1f} s"
+    raw.close(rst=True)
+
+
+@deadline(90)
+@cases("66", "66, empty")
+async def test_deaf_next_hops(env, who):
+    """As many connected nodes that read nothing as there are router buffers, and bulk for all of them: each would hold one. Or
+    empty PUTs, of which they hold all buffers without payload."""
+    env.need_millrace()
+    who, _, empty_ones = who.partition(", ")
 
     async def found_out(r, attack):
         attack.last()
         return (await r.drops())["next_hop_stalled"] > 0
-    await beside(env, "pushers", V4, int(who), found_out, seconds=4, per=2, far=("deaf", {"per": 1}))
+    await beside(env, "pushers", V4, int(who), found_out, seconds=9 if empty_ones else 4, per=2, far=("deaf", {"per": 1}),
+                 **({"size": 0, "router": {"reactors": 1, "buffers": {"tiny": 2048}}} if empty_ones else {}))
+
+
+async def tcp(r, name):
+    return sum(row["tcp"][name] for row in (await r.rpc("tcp_stats_get"))["reactors"])
+
+
+@only("port")
+@deadline(90)
+@cases("40", "80")
+async def test_quitters(env, who):
+    """Connected nodes that read nothing, close their side when much is queued for them, and connect again: the queues of those before
+    give way, and do not keep the buffers of a port."""
+    async def closed(r, attack):
+        attack.last()
+        return (await r.drops())["next_hop_connection_lost"] > 100
+    r = await beside(env, "pushers", V4, int(who), closed, seconds=12, per=2, size=250000, router={"buffers": {"large": 200}},
+                     far=("quitters", {"per": 3, "pace": 0.7}))
+    port, reset = (await r.rpc("port_get"))["port"][0], await tcp(r, "orphans_reset")
+    env.result(f"{port['buffers_free']} of {port['buffers']} buffers of the port free, {reset} reset")
+    assert port["buffers_free"] > port["buffers"] / 4 and reset > 0
 
 
 @deadline(90)
 @cases("20", "40", "a /64")
-async def test_takers(env, who):
+async def test_takers(env, who, **rate):
     """Nodes that ask the bystander's server for bulk and read none of it: its answers to them do not keep it from others."""
     nets, count = {"20": (V4, 20), "40": (V4, 40), "a /64": (V6, 60)}[who]
     env.ledger.strangers |= {N.parse(a + "@tcp") for a in addresses(nets, count)}
@@ -291,7 +350,27 @@ async def test_takers(env, who):
         attack.last()
         return (await r.stats())["msgs_alloc"] >= 8
     await beside(env, "takers", nets, count, asked, seconds=20, router={"buffers": {"large": 240}}, per=1, size=1 << 20,
-                 target=f"{nets[1]}2@tcp1")
+                 target=f"{nets[1]}2@tcp1", **rate)
+
+
+# Twice the addresses that it took, or a /64; and settings.
+STRONGER = {"greetings, 66": (test_endless_greetings, "66", {}), "greetings, a /64": (test_endless_greetings, "a /64", {}),
+            "pacers, a /64": (test_paced_bulk, "a /64", {"seconds": 18, "once": 1}),
+            "takers, 40": (test_takers, "40", {"once": 4}), "takers, a /64": (test_takers, "a /64", {"once": 4})}
+
+
+@alone
+@only("port")
+@deadline(90)
+@cases(*STRONGER)
+async def test_rate(env, what):
+    """A bystander's rate is at least 0.9 of what it has while the same attack goes to another router and another server.
+
+    Attackers, nodes and routers share the CPUs of this machine: what the control loses, too, is not the router's doing. But it is
+    the router where pacers and takers hold up others until they are found out, for a second and for four: that is once, and not counted.
+    """
+    attack, who, settings = STRONGER[what]
+    await attack(env, who, compare=True, **settings)
 
 
 @deadline(90)
@@ -323,6 +402,18 @@ async def test_slow_sinks(env, who):
         attack.last()
         return (await r.stats())["route_length"] > 16 << 20
     await beside(env, "pushers", V4, int(who), going, seconds=9, per=2, size=1 << 20, far=("readers", {"per": 3, "pace": 350000}))
+
+
+@only("port")
+@deadline(90)
+@cases("22", "44")
+async def test_hoarders(env, who):
+    """Many connections, each with small answers that are not read: there is room for those of others, and who keeps it is ended."""
+    async def going(r, attack):
+        attack.last()
+        return await tcp(r, "copied_bytes") > 32 * int(who) * 1500
+    r = await beside(env, "hoarders", V4, int(who), going, seconds=9, per=32)
+    assert await tcp(r, "stuck_reset") > 0
 
 
 @deadline(90)
@@ -399,6 +490,18 @@ def printed(number):
 async def test_addresses_of_a_network(env, what):
     """SYNs from ever other addresses of the IPv6 network, that nobody or the attacker answers for: a new node is answered."""
     await beside(env, what, V6, 65536, printed(3000), program="raw_attacker.py", rate=1000)
+
+
+@only("port")
+@deadline(90)
+@cases("IPv4", "IPv6", "many MACs", "calls")
+async def test_asks_for_others(env, how):
+    """SYNs from made-up addresses, so that the router may ask no more questions; and a host asks for it in the names of nodes that
+    are about to come, or calls it in their names, but does not answer for them: they are answered."""
+    nets, router = (("10.1.0.", "10.2.0."), {"bits": 16}) if how == "IPv4" else (V6, None)
+    how = {"many MACs": {"macs": 5000}, "calls": {"calls": 1}}.get(how, {})
+    await beside(env, "mute", nets, 60000, printed(12000), router=router, program="raw_attacker.py", rate=5000,
+                 names=",".join(f"{nets[0]}{n}" for n in (20, 21, 22)), **how)
 
 
 @only("port")

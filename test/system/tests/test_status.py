@@ -178,15 +178,16 @@ async def test_router_checks_gateways(env):
     r.spec.gateways = {N.parse("10.0.1.7@tcp1"), N.parse("10.0.1.8@tcp1")}
     for n in r.nids:
         r.spec.set_status(n, UP, DOWN)
-    g1 = await env.persona("g1", "10.0.1.7@tcp1", "10.9.0.7@tcp9", routing=True)
-    g2 = await env.persona("g2", "10.0.1.8@tcp1", "10.9.0.8@tcp9", routing=True)
+    g1 = await env.persona("g1", "10.0.1.7@tcp1", "10.9.0.7@tcp9", routing=True, check_interval=1.0)
+    g2 = await env.persona("g2", "10.0.1.8@tcp1", "10.9.0.8@tcp9", routing=True, check_interval=1.0)
     c = await env.persona("c", CLIENT, check_interval=1.0)
     s = await env.persona("s", "10.9.0.2@tcp9")
     c.add_route(N.parse_net("tcp9"), r.nids[0], hop=2)
     s.add_route(N.parse_net("tcp"), g1.nis[1].nid, check=False)
     for g in (g1, g2):
-        g.add_route(N.parse_net("tcp"), r.nids[1], check=False)
-    await env.bring_up(c)
+        await env.until(lambda g=g: g.received["GET"] >= 1, f"{g.name}: a GET of the router")
+        g.add_route(N.parse_net("tcp"), r.nids[1])  # checked: an NI that nobody pings is DOWN after 4 s
+    await env.bring_up(c, g1, g2)
     for g in (g1, g2):
         await env.until(lambda g=g: g.received["GET"] >= 3, f"{g.name}: three GETs of the router", 12)
     used = g2.received["PUT"]
@@ -260,3 +261,45 @@ async def test_router_pings(env):
     result = await r.rpc("ping", nid=str(s.nid))
     assert "10.0.1.2@tcp1" in str(result), result
     assert s.received["GET"] == 1
+
+
+async def test_drop_asym_route(env):
+    """With drop_asym_route a message for the router is dropped if its source's net has no route through its sender (§4.2 row 13)."""
+    env.need_millrace()
+    r = await env.router("r", *ROUTER, routes=[{"net": "tcp9", "gateway": "10.0.1.7@tcp1"}])
+    r.spec.gateways = {N.parse("10.0.1.7@tcp1")}
+    g1 = await env.persona("g1", "10.0.1.7@tcp1", "10.9.0.7@tcp9", routing=True)
+    g2 = await env.persona("g2", "10.0.1.8@tcp1", "10.9.0.8@tcp9", routing=True)
+    far = await env.persona("far", "10.9.0.2@tcp9")
+    await env.until(lambda: g1.received["GET"] >= 1, "the check of g1")
+
+    async def dropped_as(gateway, reason):
+        before = (await r.drops())[reason]
+        far.routes.clear()
+        far.add_route(N.parse_net("tcp1"), gateway.nis[1].nid, check=False)
+        await far.put(r.nids[1], b"1", ack=False)
+
+        async def counted():
+            return (await r.drops())[reason] == before + 1
+        await env.until_async(counted, f"{reason} counted for {gateway.name}")
+    for value, reason in ((0, "put_no_match"), (1, "asym_route"), (0, "put_no_match")):
+        await r.rpc("global_set", drop_asym_route=value)
+        await dropped_as(g2, reason)
+        await dropped_as(g1, "put_no_match")
+    env.ledger.forget(lambda e: e.header.dst == r.nids[1])
+
+
+async def test_check_routers_before_use(env):
+    """The router is ready when its gateways were checked, and the routes of one that did not answer are down (§3.8)."""
+    env.need_millrace()
+    g = await env.persona("g", "10.0.1.7@tcp1", "10.9.0.7@tcp9", routing=True)
+    r = env.prepare("r", *ROUTER, ping_timeout=3, extra="  check_routers_before_use: true\n",
+                    routes=[{"net": "tcp8", "gateway": "10.0.1.8@tcp1"}, {"net": "tcp9", "gateway": "10.0.1.7@tcp1"}])
+    g.add_route(N.parse_net("tcp"), r.nids[1], check=False)
+    r.spec.gateways = {g.nis[0].nid}
+    await r.start()
+    for retries in (3, 4, 5):  # each replaces the document while the start waits
+        await r.rpc("global_set", retry_count=retries)
+    await r.ready()
+    routes = {x["net"]: x["state"] for x in (await r.rpc("route_get"))["route"]}
+    assert routes == {"tcp8": "down", "tcp9": "up"}, routes

@@ -207,6 +207,7 @@ static void test_orphan_gives_way(void **state)
     assert_true(b.connected);
     for (unsigned i = 0; i < BLOCKS; i++)
         m[i] = rte_pktmbuf_alloc(pool);
+    net_bind(b.reactor);
     for (unsigned i = 0; i < BLOCKS / 2; i++) {
         struct mem_seg seg = {m[i]->buf_addr, 100, mem_mbufs_region(pool), 0};
 

@@ -59,7 +59,9 @@ struct cfg_key {
     bool or_as_is;              /* -1 is accepted, too, and leaves the integer as it is */
     bool exported;              /* a backup always has it, as lnetctl's */
     bool kept;                  /* a key of lnetctl's that has no effect here: a warning */
-    bool alias;                 /* another row has the setting */
+    const char
+        *no_effect_since; /* of a kept key: the Lustre version whose kernel nodes ignore it */
+    bool alias;           /* another row has the setting */
     enum cfg_applies applies;
     const char *unit; /* "s", "%"; NULL = none */
     const char *help; /* of a setting */
@@ -106,6 +108,8 @@ void cfg_warning(struct cfg_reader *r, unsigned line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void cfg_say(struct cfg_reader *r, enum cfg_verdict verdict, unsigned line, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* Says of a kept key that it is ignored. no_effect_since: NULL, or as in struct cfg_key. */
+void cfg_say_kept(struct cfg_reader *r, unsigned line, const char *no_effect_since);
 /* Whether the reader explains each key. */
 static inline bool cfg_explains(const struct cfg_reader *r)
 {

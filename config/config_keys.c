@@ -74,8 +74,9 @@ static const struct cfg_key buffers_keys[] = {
             KEPT, ##__VA_ARGS__),                                                                  \
         INT("recovery_interval", recovery_interval, 1, 86400,                                      \
             "time between pings of an NI that is not healthy", KEPT, .unit = "s", ##__VA_ARGS__),  \
-        INT("router_sensitivity", router_sensitivity, 0, 100, "least health of a usable gateway",  \
-            KEPT, .unit = "%", ##__VA_ARGS__),                                                     \
+        INT("router_sensitivity", router_sensitivity, 0, 100,                                      \
+            "least health of a usable gateway; without effect, as on kernel nodes since 2.17",     \
+            KEPT, .no_effect_since = "2.17", .unit = "%", ##__VA_ARGS__),                          \
         CFG_IGNORES("lnd_timeout"),                                                                \
         INT("response_tracking", response_tracking, 0, 3, "which responses are waited for", KEPT,  \
             ##__VA_ARGS__),                                                                        \

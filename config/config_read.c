@@ -94,6 +94,16 @@ void cfg_say(struct cfg_reader *r, enum cfg_verdict verdict, unsigned line, cons
     va_end(args);
 }
 
+void cfg_say_kept(struct cfg_reader *r, unsigned line, const char *no_effect_since)
+{
+    if (no_effect_since)
+        cfg_say(r, CFG_IGNORED, line,
+                "has no effect, as on kernel nodes since Lustre %s: it is kept and shown",
+                no_effect_since);
+    else
+        cfg_say(r, CFG_IGNORED, line, "not acted on yet: it is kept and shown");
+}
+
 /* ---- where we are ---- */
 
 static size_t path_push(struct cfg_reader *r, const char *fmt, ...)
@@ -412,17 +422,21 @@ static void unknown_key(struct cfg_reader *r, const struct yaml_tree_node *value
         cfg_error(r, value->line, "unknown key; remove it (docs/config.md lists those known)");
 }
 
-/* Says of a key that has no effect that it is ignored. */
+/* Says of a key that has no effect that it is ignored: when a document is only read, of those that
+ * no node acts on. */
 static void explain(struct cfg_reader *r, const struct cfg_key *key, const void *obj,
                     const struct yaml_tree_node *value)
 {
     static const int none = -1; /* the default of what is kept of an NI */
     const void *def = obj == r->cfg ? cfg_field(key, &cfg_defaults) : &none;
 
-    if (key->kind == CFG_READ_ONLY)
+    bool kept =
+        key->kept && (key->kind != CFG_INT || memcmp(cfg_field(key, obj), def, sizeof(int)) != 0);
+
+    if (kept && (key->no_effect_since || cfg_explains(r)))
+        cfg_say_kept(r, value->line, key->no_effect_since);
+    else if (key->kind == CFG_READ_ONLY && cfg_explains(r))
         cfg_say(r, CFG_NO_LOSS, value->line, "is shown by lnetctl, and cannot be set");
-    else if (key->kept && (key->kind != CFG_INT || memcmp(cfg_field(key, obj), def, sizeof(int))))
-        cfg_say(r, CFG_IGNORED, value->line, "not acted on yet: it is kept and shown");
 }
 
 void cfg_read_map(struct cfg_reader *r, const struct yaml_tree_node *map,
@@ -445,10 +459,10 @@ void cfg_read_map(struct cfg_reader *r, const struct yaml_tree_node *map,
             read_value(r, key, obj, value);
         else
             unknown_key(r, value, keys);
-        if (key && cfg_explains(r))
+        if (key)
             explain(r, key, obj, value);
         path_pop(r, before);
-        if (key && key->kept && !cfg_explains(r)) {
+        if (key && key->kept && !key->no_effect_since && !cfg_explains(r)) {
             size_t used = strlen(not_yet);
 
             snprintf(not_yet + used, sizeof(not_yet) - used, "%s%s", used ? ", " : "", value->key);

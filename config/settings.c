@@ -38,7 +38,8 @@ static void describe(const struct cfg_key *key, const char *prefix, struct cfg_s
                                        : key->kind == CFG_TEXT ? key->max - 1
                                                                : 0,
                                 .applies = key->applies,
-                                .kept = key->kept};
+                                .kept = key->kept,
+                                .no_effect_since = key->no_effect_since};
     snprintf(out->path, sizeof(out->path), "%s%s%s", prefix, prefix[0] ? "." : "", key->name);
 }
 

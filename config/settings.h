@@ -34,7 +34,9 @@ struct cfg_setting {
     const char *const *words; /* of a word */
     long min, max;            /* integer: range; string: max = longest length */
     enum cfg_applies applies;
-    bool kept; /* kept and shown, not acted on */
+    bool kept;                   /* kept and shown, not acted on */
+    const char *no_effect_since; /* Lustre version since which kernel nodes do not act on it either;
+                                    NULL: they do */
 };
 
 /* Finds a setting by number. False: there are no more. */

@@ -110,8 +110,11 @@ static void take_setting(struct mp_import *m, const struct mp_option *option, un
         snprintf(text, sizeof(text), "%s", n ? "true" : "false");
     else
         snprintf(text, sizeof(text), "%ld", n);
-    if (cfg_setting_set(&setting, m->r.cfg, text, &err) == 0)
+    if (cfg_setting_set(&setting, m->r.cfg, text, &err) == 0) {
+        if (setting.kept && !cfg_setting_same(&setting, m->r.cfg, &cfg_defaults))
+            cfg_say_kept(&m->r, line, setting.no_effect_since);
         return;
+    }
     while (strncmp(reason, setting.name, len) == 0 && strncmp(reason + len, ": ", 2) == 0)
         reason += len + 2;
     cfg_say(&m->r, CFG_IGNORED, line, "%s", reason);

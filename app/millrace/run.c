@@ -311,9 +311,10 @@ int cli_show(struct cli *cli, const struct yaml_style *style, json_t *result)
     return CLI_OK;
 }
 
-static void say_kept(const char *name)
+static void say_kept(const char *name, const char *since)
 {
-    fprintf(stderr, "millrace: %s is kept and shown, and has no effect in this version\n", name);
+    fprintf(stderr, "millrace: %s is kept and shown, and has no effect%s%s\n", name,
+            since ? ", as on kernel nodes since Lustre " : " in this version", since ? since : "");
 }
 
 /* Says of each setting that millraced keeps without acting on it that it has no effect. */
@@ -325,13 +326,13 @@ static void note_kept(const char *method, const json_t *params)
     json_t *value;
 
     if (strcmp(method, "net_add") == 0 && json_object_get(params, "peer_timeout"))
-        say_kept("peer_timeout");
+        say_kept("peer_timeout", NULL);
     if (strcmp(method, "global_set") != 0)
         return;
     json_object_foreach((json_t *)params, name, value) {
         snprintf(path, sizeof(path), "global.%s", name);
         if (cfg_setting_find(path, &setting) && setting.kept)
-            say_kept(name);
+            say_kept(name, setting.no_effect_since);
     }
 }
 

@@ -305,6 +305,24 @@ static void test_samples(void **state)
     done();
 }
 
+/* A key that kernel nodes do not act on either is reported when it is not the default. */
+static void test_no_effect(void **state)
+{
+    good(NET "global: {router_sensitivity: 99, retry_count: 2}\n");
+    assert_int_equal(report.warnings, 2);
+    assert_true(reported("warning: global.router_sensitivity: has no effect, as on kernel nodes "
+                         "since Lustre 2.17: it is kept and shown"));
+    assert_true(reported("warning: global: not acted on yet: retry_count"));
+    assert_int_equal(cfg->router_sensitivity, 99);
+    done();
+    good(NET "router_sensitivity: 0\n");
+    assert_true(reported("warning: router_sensitivity: has no effect"));
+    done();
+    good(NET "global: {router_sensitivity: 100}\n");
+    assert_int_equal(report.warnings, 0);
+    done();
+}
+
 /* An NI gives no peer more credits than it has: the operator is told what it uses instead. */
 static void test_peer_credits_above(void **state)
 {
@@ -671,6 +689,7 @@ int main(void)
         cmocka_unit_test(test_lnetctl_router),
         cmocka_unit_test(test_lnetctl_client),
         cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_no_effect),
         cmocka_unit_test(test_peer_credits_above),
         cmocka_unit_test(test_no_file),
         cmocka_unit_test(test_large_file),

@@ -721,6 +721,13 @@ static void test_values_said(void **state)
     warns(LNET "live_router_check_interval=60",
           "lnet.live_router_check_interval: has no effect here;"
           " the kernel does not use it any more; set");
+    warns(LNET "dead_router_check_interval=60",
+          "lnet.dead_router_check_interval: has no effect here;"
+          " the kernel does not use it any more; set alive_router_check_interval");
+    warns(LNET "router_sensitivity_percentage=50",
+          "f:1: ignored: lnet.router_sensitivity_percentage: has no effect, as on kernel nodes "
+          "since Lustre 2.17");
+    warns(LNET "lnet_retry_count=3", "f:1: ignored: lnet.lnet_retry_count: not acted on yet");
     warns(TWO "options ksocklnd nagle=1", "f:2: ignored: ksocklnd.nagle: has no effect here");
     warns(TWO "options libcfs libcfs_of_old=1", "libcfs.libcfs_of_old: has no effect here");
     warns(TWO "options libcfs cpu_npartitions=4", "set the threads with `millrace: {cores: …}`");

@@ -6,6 +6,9 @@ The rows are those of the table of the section ("row 3"), and each clause of its
 paragraph in SECTIONS: "needs push", "cached flag". A test names them in a comment: "§3.6 row 3, needs push 2". A row that does not
 apply to this router, or that it does not have, is listed with its reason. The rows of §7.1 to §7.6 are in test_lnet_rails.c.
 
+A difference of versions in §13 is a row of the table in docs/testing.md, with tests that are there, or it is in OTHER_VERSIONS: it
+concerns no peer, discovery or gateway.
+
 usage: rows.py [list]
 """
 import os
@@ -41,6 +44,10 @@ SECTIONS = {
          "no interval 1": INTERVAL, "no interval 2": INTERVAL},
         {}),
 }
+OTHER_VERSIONS = {
+    "IDL header structs", "header validation in parse", "large NIDs on data path", "acceptor request v2", "LND numbers", "magics",
+    "own message past deadline dropped before send", "local NI health 0/1000 changes status", "single-rail local failure lowers local health",
+    "fault CLI", "YAML booleans / transport"}
 FUNCTION = re.compile(r"(?:static )?void (\w+)\(void \*\*state\)")
 
 
@@ -97,5 +104,35 @@ def check(number, section):
     return bool(faults)
 
 
+def table(name, heading):
+    """The rows of the table of a section, without its head."""
+    with open(os.path.join(ROOT, name), encoding="utf-8") as f:
+        part = re.search(rf"^## {heading}\n.*?(?=^## |\Z)", f.read(), re.M | re.S).group(0)
+    return [[cell.strip() for cell in line.strip("| \n").split(" | ")] for line in part.splitlines() if line.startswith("| ")][1:]
+
+
+def check_versions():
+    topics = {row[0] for row in table("docs/protocol/lnet-core.md", "13. .*?")}
+    shown, faults = {row[0]: row[-1] for row in table("docs/testing.md", "Versions of kernel nodes")}, []
+    faults += [f"§13 {topic}: it has no row in docs/testing.md" for topic in sorted(topics - set(shown) - OTHER_VERSIONS)]
+    faults += [f"§13 {topic}: it is not there" for topic in sorted((set(shown) | OTHER_VERSIONS) - topics)]
+    for topic, cell in shown.items():
+        path, found = "", 0
+        for name in re.findall(r"`([^`]+)`", cell):
+            if name.endswith(".c"):
+                path = name
+                continue
+            found += 1
+            with open(os.path.join(ROOT, "test/unit", path), encoding="utf-8") as f:
+                if not re.search(rf"TEST\({name}\)|unit_test\({name}\)", f.read()):
+                    faults.append(f"docs/testing.md: {topic}: {path} has no test {name}")
+        if not found:
+            faults.append(f"docs/testing.md: {topic}: no test")
+    for fault in faults:
+        print(fault)
+    print(f"§13: {len(shown)} of {len(topics)} differences have a row in docs/testing.md, {len(OTHER_VERSIONS)} concern other parts")
+    return bool(faults)
+
+
 if __name__ == "__main__":
-    sys.exit(any([check(number, section) for number, section in SECTIONS.items()]))
+    sys.exit(any([*(check(number, section) for number, section in SECTIONS.items()), check_versions()]))

@@ -318,6 +318,10 @@ static void test_no_effect(void **state)
     good(NET "router_sensitivity: 0\n");
     assert_true(reported("warning: router_sensitivity: has no effect"));
     done();
+    /* §13: nodes before 2.17 export it of each route */
+    good(NET "route: [{net: o2ib, gateway: 10.0.0.9@tcp, health_sensitivity: 50}]\n");
+    assert_int_equal(report.warnings, 0);
+    done();
     good(NET "global: {router_sensitivity: 100}\n");
     assert_int_equal(report.warnings, 0);
     done();

@@ -749,6 +749,41 @@ static void test_forced(void **state)
     node_down();
 }
 
+/* §13: a status DOWN of a peer is stored, and no message for the peer is dropped for it, nor after
+ * a silence of `peer_timeout`. The LND says whether the peer can be reached. */
+static void test_forwarded_to_down(void **state)
+{
+    struct lnet_node_opts o = opts_default();
+    uint8_t data[64];
+    struct lnet_nid from, to;
+    uint32_t len;
+
+    node_up(o);
+    from = peer_on(0, 0, "tcp", 0);
+    to = peer_on(0, 1, "tcp1", 0);
+    befriend(tcp1, to);
+    len = make_info(data, sizeof(data), to, 0x1e, 3, 0);
+    memcpy(data + 40, &(uint32_t){LNET_NI_DOWN}, 4);
+    push_bytes(tcp1, to, data, len);
+    settle();
+    assert_int_equal(peer_table_find_ni(node->peers, &to)->status, LNET_NI_DOWN);
+    sent_clear();
+    for (unsigned i = 0; i < 3; i++) {
+        unsigned puts = 0;
+
+        arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 100));
+        settle();
+        for (unsigned j = 0; j < loop.nsent; j++)
+            puts += loop.sent[j].hdr.type == LNET_MSG_PUT && nid_same(&loop.sent[j].to, &to);
+        assert_int_equal(puts, 1);
+        sent_clear();
+        pass(200 * SEC); /* more than the peer_timeout of a kernel NI, 180 s */
+        sent_clear();
+    }
+    assert_int_equal(drops_sum(), 0);
+    node_down();
+}
+
 /* A forwarded message is sent to a peer that is not up to date, and discovers none (§12.1). */
 static void test_forwarded(void **state)
 {
@@ -799,6 +834,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_router_check),
     LNET_TEST(test_forced),
     LNET_TEST(test_forwarded),
+    LNET_TEST(test_forwarded_to_down),
 };
 
 LNET_TESTS_MAIN("test_lnet_discovery", tests)

@@ -444,6 +444,11 @@ static void test_discovery_off(void **state)
     assert_int_equal(peer_of(D)->state & PEER_MULTI_RAIL, 0);
     assert_true(peer_of(D)->state & PEER_NO_DISCOVERY);
     assert_null(peer_of(E));
+    /* §13: the route stays while another NI of ours reaches the gateway, as on master */
+    notify(tcp1, D, false);
+    assert_int_equal(count(10, TO, D, tcp1b), 10);
+    notify(tcp1b, D, false);
+    assert_int_equal(count(10, TO, D, NULL), 0);
     node_down();
 }
 

@@ -192,6 +192,20 @@ static void test_unknown_features(void **state)
     assert_int_equal(info.count, 2);
 }
 
+/* §13: the third word of an entry is unused in 2.15, and without LARGE_ADDR it is no size. */
+static void test_third_word(void **state)
+{
+    for (unsigned entry = 0; entry < 2; entry++) {
+        size_t len = unhex(NODE_INFO, wire, sizeof(wire));
+
+        memset(wire + 16 + 16 * entry + 12, 0xa5, 4);
+        assert_int_equal(lnet_ping_decode(wire, len, &info), LNET_DROP_NONE);
+        assert_int_equal(info.full_size, len);
+        assert_int_equal(info.count, 1);
+        assert_entry(0, "10.0.0.2@tcp", LNET_NI_UP);
+    }
+}
+
 /* Cut at every length: whole entries are kept, nothing behind the end is read (the buffer is
  * exactly as long, so that a sanitizer sees it). */
 static void test_truncated(void **state)
@@ -346,6 +360,7 @@ int main(void)
         cmocka_unit_test(test_other_byte_order),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_unknown_features),
+        cmocka_unit_test(test_third_word),
         cmocka_unit_test(test_truncated),
         cmocka_unit_test(test_metadata),
         cmocka_unit_test(test_entries_passed_over),

@@ -32,6 +32,7 @@ RUN = {
     ("operations.md", "RDMA"): "test/vm/events.py",
     ("operations.md", "A host without the device"): "test/vm/events.py",
     ("operations.md", "Looking at it"): "test/vm/events.py",
+    ("operations.md", "Several NIs on one subnet"): "test/system/tests/test_pages.py",
     ("operations.md", "Packets in Wireshark"): "test/system/tests/test_pages.py",
     ("operations.md", "Privileges"): "test/vm/machine/tests.py",
     ("performance.md", "millrace-perf: the end node"): "test/system/tests/test_pages.py",

@@ -121,3 +121,42 @@ async def test_millrace_perf(env):
         assert len(f.readlines()) > 3
     for host in hosts.values():
         host.close()
+
+
+def carried(ns, ifname):
+    """(received, sent): bytes that an interface carried."""
+    with ns.open("/proc/thread-self/net/dev") as f:
+        row = next(line.split() for line in f if line.strip().startswith(ifname + ":"))
+    return int(row[1]), int(row[9])
+
+
+@only("kernel")
+@deadline(60)
+async def test_one_subnet(env):
+    """operations.md, Several NIs on one subnet: both NIs get connections to their own address by their own interface, connect by
+    it, and each link carries what its own NI carries."""
+    env.need_millrace()
+    todo = steps("operations.md", "Several NIs on one subnet", "rails")
+    before = [s for s in todo if not re.match("ss |ip neigh", s.command)]
+    r = env.prepare("r", "10.0.0.1@tcp", "10.0.0.2@tcp")
+    r.ns.ip("link set eth0 down\nlink set eth1 down\nlink set eth0 up\nlink set eth1 up")     # no ARP of before
+    host = await page.Host(env, r.ns, {}, r.sock).start()
+    for step in before:
+        await page.run_step(env, {"rails": host}, step, 5)
+    await r.start()
+    for i, nid in enumerate(r.nids):        # a peer for each NI connects to it, and the router connects to another one by it
+        c = await env.persona(f"c{i}", f"10.0.0.{11 + i}@tcp")
+        d = await env.persona(f"d{i}", f"10.0.0.{21 + i}@tcp")
+        r.spec.allow_none = r.spec.any_type = True
+        r.spec.gateways, r.spec.ping_sinks = {c.nid, d.nid}, {3960}
+        assert await c.ping(nid, timeout=10) and (await r.rpc("ping", nid=str(d.nid), source=str(nid)))["ping"]
+        was = [carried(r.ns, f"eth{n}") for n in range(2)]
+        for n in range(300):
+            assert await c.ping_get(nid, 272, timeout=5), n
+            await r.rpc("ping", nid=str(d.nid), source=str(nid))
+        more = [[b - a for a, b in zip(x, carried(r.ns, f"eth{n}"))] for n, x in enumerate(was)]
+        env.result(f"{nid}: bytes received and sent: eth0 {more[0]}, eth1 {more[1]}")
+        assert min(more[i]) > 20 * max(more[1 - i]), f"{nid}: eth0 {more[0]}, eth1 {more[1]}"
+    for step in todo[len(before):]:
+        await page.run_step(env, {"rails": host}, step, 5)
+    host.close()

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The host's network: interfaces, addresses, MTU, sysctls, the way to gateways. */
 #include <arpa/inet.h>
+#include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -56,6 +57,91 @@ static long setting(const struct doctor *d, const char *ifname, const char *name
     return one > all ? one : all;
 }
 
+/* Returns the index of the interface by which the kernel sends from an address of this host to
+ * another one; 0: there is no path, or it is not known. */
+static unsigned leaves_by(uint32_t source, uint32_t dest)
+{
+    struct {
+        struct nlmsghdr head;
+        struct rtmsg route;
+        struct {
+            struct rtattr attr;
+            uint32_t address;
+        } dest, source;
+    } request = {
+        .head = {.nlmsg_len = sizeof(request),
+                 .nlmsg_type = RTM_GETROUTE,
+                 .nlmsg_flags = NLM_F_REQUEST},
+        .route = {.rtm_family = AF_INET, .rtm_dst_len = 32, .rtm_src_len = 32},
+        .dest = {{.rta_len = RTA_LENGTH(sizeof(dest)), .rta_type = RTA_DST}, dest},
+        .source = {{.rta_len = RTA_LENGTH(sizeof(source)), .rta_type = RTA_SRC}, source},
+    };
+    union {
+        struct nlmsghdr head;
+        char bytes[1024];
+    } answer;
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE), len = -1;
+    unsigned ifindex = 0;
+
+    if (fd >= 0 && send(fd, &request, sizeof(request), 0) == (ssize_t)sizeof(request))
+        len = (int)recv(fd, &answer, sizeof(answer), 0);
+    if (fd >= 0)
+        close(fd);
+    if (len < 0 || !NLMSG_OK(&answer.head, (unsigned)len) ||
+        answer.head.nlmsg_type != RTM_NEWROUTE ||
+        answer.head.nlmsg_len < NLMSG_LENGTH(sizeof(struct rtmsg)))
+        return 0;
+    len = (int)RTM_PAYLOAD(&answer.head);
+    for (struct rtattr *a = RTM_RTA(NLMSG_DATA(&answer.head)); RTA_OK(a, len); a = RTA_NEXT(a, len))
+        if (a->rta_type == RTA_OIF && RTA_PAYLOAD(a) == sizeof(ifindex))
+            memcpy(&ifindex, RTA_DATA(a), sizeof(ifindex));
+    return ifindex;
+}
+
+/* Returns the first address of the subnet that is none of this host's; 0: there is none. */
+static uint32_t neighbour(const struct doctor *d, const struct ifaddrs *own)
+{
+    uint32_t mask = four(own->ifa_netmask), net = four(own->ifa_addr) & mask;
+
+    for (uint32_t host = 1; host < ntohl(~mask); host++) {
+        uint32_t address = net | htonl(host);
+        const struct ifaddrs *a = d->addresses;
+
+        while (a &&
+               !(a->ifa_addr && a->ifa_addr->sa_family == AF_INET && four(a->ifa_addr) == address))
+            a = a->ifa_next;
+        if (!a)
+            return address;
+    }
+    return 0;
+}
+
+/* Checks that packets from the address of an NI leave by its interface, and not by the other one in
+ * its subnet. */
+static void check_path(struct doctor *d, const struct ifaddrs *own)
+{
+    uint32_t to = neighbour(d, own), mask = four(own->ifa_netmask);
+    unsigned index = if_nametoindex(own->ifa_name),
+             by = to ? leaves_by(four(own->ifa_addr), to) : 0;
+    char address[INET_ADDRSTRLEN], net[INET_ADDRSTRLEN], name[IF_NAMESIZE] = "";
+
+    if (!index || !by || !if_indextoname(by, name))
+        return;
+    inet_ntop(AF_INET, &(struct in_addr){four(own->ifa_addr)}, address, sizeof(address));
+    inet_ntop(AF_INET, &(struct in_addr){four(own->ifa_addr) & mask}, net, sizeof(net));
+    if (by == index) {
+        report_add(d->findings, REPORT_OK, "path", own->ifa_name,
+                   "packets from %s to its subnet leave by it", address);
+        return;
+    }
+    report_add(d->findings, REPORT_WARNING, "path", own->ifa_name,
+               "packets from %s to its subnet leave by %s: the link of %s carries none of them",
+               address, name, own->ifa_name);
+    report_remedy(
+        d->findings, "ip route add %s/%d dev %s src %s table %u && ip rule add from %s lookup %u",
+        net, __builtin_popcount(mask), own->ifa_name, address, 1000 + index, address, 1000 + index);
+}
+
 static void check_sysctls(struct doctor *d, const struct ifaddrs *own)
 {
     const char *ifname = own->ifa_name, *other = shares_subnet(d, own);
@@ -66,6 +152,7 @@ static void check_sysctls(struct doctor *d, const struct ifaddrs *own)
                    "no other interface is in its subnet; rp_filter is %ld", filter);
         return;
     }
+    check_path(d, own);
     if (filter == 1) {
         report_add(d->findings, REPORT_WARNING, "sysctl", ifname,
                    "rp_filter is 1 and %s is in the same subnet: packets that the kernel would "

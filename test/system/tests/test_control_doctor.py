@@ -111,6 +111,9 @@ WRONG = {
                   "rp_filter is 1 and eth2", "sysctl -w net.ipv4.conf.eth0.rp_filter=2"),
     "ARP": ({CONF + "all/rp_filter": "2"}, "addr add 10.0.0.5/24 dev eth2", "sysctl", "eth0", WARNING, "answers ARP",
             "net.ipv4.conf.eth0.arp_ignore=1"),
+    "path": ({CONF + "all/rp_filter": "2", CONF + "all/arp_ignore": "1", CONF + "all/arp_announce": "2"},
+             "addr add 10.0.0.5/24 dev eth2\nroute add 10.0.0.0/24 dev eth2 table 77\nrule add from 10.0.0.1 lookup 77", "path", "eth0", WARNING,
+             "packets from 10.0.0.1 to its subnet leave by eth2", "ip rule add from 10.0.0.1 lookup 1"),
     "other path": ({}, "route add 10.0.0.9/32 dev eth1", "gateway", "10.0.0.9@tcp", WARNING, "10.1.0.1", "ip route get 10.0.0.9"),
     "no path": ({}, "route add unreachable 10.0.0.9/32", "gateway", "10.0.0.9@tcp", ERROR, "no path", "ip route get 10.0.0.9"),
 }

@@ -11,13 +11,21 @@ from lnetpy.scene import deadline, only, routes_up
 TIMES = {"ping_timeout": 5, "timeout": 10}
 
 
+async def railed(env, name, *nids, **kw):
+    """A router whose NIs of one subnet use an interface each, which on host sockets is the host's to see to."""
+    r = env.prepare(name, *nids, **kw)
+    if env.transport == "kernel":
+        env.fabric.rails(name, *[n.ip for n in r.nids])
+    return await r.start()
+
+
 async def rails(env):
     """c - A - B - s: two NIs each on tcp, tcp1 and tcp2. A and B know one NID of each other as gateway."""
     env.ledger.ordered = False
-    a = await env.router("ra", "10.0.0.1@tcp", "10.0.0.2@tcp", "10.0.1.1@tcp1", "10.0.1.2@tcp1",
-                         routes=[{"net": "tcp2", "gateway": "10.0.1.3@tcp1", "hop": 1}], **TIMES)
-    b = await env.router("rb", "10.0.1.3@tcp1", "10.0.1.4@tcp1", "10.0.2.1@tcp2", "10.0.2.2@tcp2",
-                         routes=[{"net": "tcp", "gateway": "10.0.1.1@tcp1", "hop": 1}], **TIMES)
+    a = await railed(env, "ra", "10.0.0.1@tcp", "10.0.0.2@tcp", "10.0.1.1@tcp1", "10.0.1.2@tcp1",
+                     routes=[{"net": "tcp2", "gateway": "10.0.1.3@tcp1", "hop": 1}], **TIMES)
+    b = await railed(env, "rb", "10.0.1.3@tcp1", "10.0.1.4@tcp1", "10.0.2.1@tcp2", "10.0.2.2@tcp2",
+                     routes=[{"net": "tcp", "gateway": "10.0.1.1@tcp1", "hop": 1}], **TIMES)
     for r, nids in ((a, a.nids[2:]), (b, b.nids[:2])):
         for n in nids:
             r.spec.set_status(n, wire.UP, wire.DOWN)

@@ -28,6 +28,7 @@ quitters: as deaf, with --per connections, each of which says after --pace secon
 readers: holds --per connections of each address on --net, announces an MSS of --mss, and reads all that comes, or of each connection
     --pace bytes in a second.
 takers: as keepers, but a GET of --size bytes from --target in place of the ping, and reads nothing but the HELLO.
+comers: as takers, but each connection asks once, and --pace seconds later it is reset and made anew.
 hoarders: holds --per connections of each address with a small window, sends over each 400 empty PUTs whose receipt the router has to
     tell, and reads nothing but the HELLO.
 greetings: holds --per connections of each address open, whose greeting comes byte by byte and never ends.
@@ -55,8 +56,8 @@ from lnetpy.node import TEST_PORTAL     # noqa: E402
 
 FLOODS = ("strangers", "askers", "forgers", "noops", "pushers")
 BEGUN = ("trickles", "pacers", "half_pushes", "hoarders")
-SENDERS = ("dead", "dead_small", "keepers", "takers", *BEGUN, *FLOODS)
-DEAF = ("deaf", "quitters", "takers", "hoarders")
+SENDERS = ("dead", "dead_small", "keepers", "takers", "comers", *BEGUN, *FLOODS)
+DEAF = ("deaf", "quitters", "takers", "comers", "hoarders")
 FILES_LEFT = 64     # of those that the process may have open, what connections do not take
 BATCH, TURN = {"noops": 4000, "pushers": 1}, 0.05   # messages of a connection at once (else 100), and s between
 
@@ -207,7 +208,7 @@ class Attacker:
         router, handle = N.parse(f"{self.o.router}@tcp"), i.to_bytes(16, "little")
         if self.o.what in ("askers", "keepers"):
             return wire.Header(router, source, wire.GET, 0, wire.get_union(handle, wire.PING_MATCH, 0, 272)), b""
-        if self.o.what == "takers":
+        if self.o.what in ("takers", "comers"):
             return wire.Header(N.parse(self.o.target), source, wire.GET, 0, wire.get_union(handle, i, TEST_PORTAL, self.o.size)), b""
         if self.o.what == "forgers":
             forged = N.parse(f"172.16.{i >> 8 & 255}.{i & 255}@tcp9")
@@ -262,17 +263,31 @@ class Attacker:
             with contextlib.suppress(OSError):
                 self.read += self.open[fd][0].recv_into(self.room, int(self.o.pace * TURN), socket.MSG_TRUNC)
 
+    def ask(self, fd):
+        head, _ = self.message(next(self.serial), N.parse(self.open[fd][1] + "@tcp"))
+        self.open[fd][3] = wire.frame(wire.LNET) + head.pack(":" in self.o.router)
+        self.say_more(fd)
+
     def keepers(self, now, began):
         self.holders(now, began)
         if now < self.turn:
             return
         self.turn = now + 1
         for fd in self.up:
-            head, _ = self.message(next(self.serial), N.parse(self.open[fd][1] + "@tcp"))
-            self.open[fd][3] = wire.frame(wire.LNET) + head.pack(":" in self.o.router)
-            self.say_more(fd)
+            self.ask(fd)
 
     takers = keepers
+
+    def comers(self, now, began):
+        self.holders(now, began)
+        for fd in list(self.up):
+            if fd not in self.begun:
+                self.begun[fd] = now
+                self.ask(fd)
+            elif now - self.begun[fd] > self.o.pace:
+                del self.begun[fd]
+                self.drop(fd, rst=True)
+                self.ended += 1
 
     def segments(self, now, began):
         self.holders(now, began)

@@ -353,6 +353,24 @@ async def test_takers(env, who, **rate):
                  target=f"{nets[1]}2@tcp1", **rate)
 
 
+LIMIT = '  access:\n    - {name: askers, limit: all, nid: "10.0.0.[100-139]@tcp", messages: 20}\n'
+
+
+@deadline(90)
+@cases("40", "40 in haste")
+async def test_comers(env, who):
+    """As takers, which connect anew and ask again all the time. In haste they ask for more than the server can send: a limit keeps them
+    from that."""
+    env.ledger.strangers |= {N.parse(a + "@tcp") for a in addresses(V4, 40)}
+    pace, rules = (0.2, {"extra": LIMIT}) if "haste" in who else (0.7, {})
+
+    async def asked(r, attack):
+        attack.last()
+        return (await r.stats())["drop_count"] >= 8
+    await beside(env, "comers", V4, 40, asked, seconds=20, router={"buffers": {"large": 240}, **rules}, per=1, size=1 << 20, pace=pace,
+                 target=f"{V4[1]}2@tcp1")
+
+
 # Twice the addresses that it took, or a /64; and settings.
 STRONGER = {"greetings, 66": (test_endless_greetings, "66", {}), "greetings, a /64": (test_endless_greetings, "a /64", {}),
             "pacers, a /64": (test_paced_bulk, "a /64", {"seconds": 18, "once": 1}),

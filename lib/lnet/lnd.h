@@ -45,6 +45,7 @@ struct lnet_msg;
 struct lnet_rx;
 struct lnet_md;
 struct lnet_gw_ni;
+struct lnet_fault_held;
 
 #define LNET_MAX_NI 200 /* NIDs a ping info may list towards a 2.17 node, §3.2 */
 
@@ -286,8 +287,9 @@ struct lnet_rx {
     struct share_account *waiter;  /* of a PUSH that waits for a buffer, api/push.c */
     struct lnet_path path;
     TAILQ_ENTRY(lnet_rx) age; /* of those that wait for a credit or a buffer, or all that receive */
-    struct reactor_timer limit; /* ends a wait for a limit */
-    uint64_t begun_us;          /* when ops->recv() was called; before, when it began to wait */
+    struct reactor_timer limit;    /* ends a wait for a limit */
+    struct lnet_fault_held *fault; /* that holds it: fault/held.c */
+    uint64_t begun_us;             /* when ops->recv() was called; before, when it began to wait */
     uint64_t wait_until_us;
     /* When the last message received with it waited until it expired; 0 = never. An LND whose
      * messages do not follow one another as in a stream sets it to 0 before each. */
@@ -327,6 +329,7 @@ struct lnet_msg {
     bool received    : 1;         /* forwarded: its payload is in. Home, as those beside it */
     bool seen        : 1;         /* … and a look at router credits has found it so */
     uint8_t again    : 2;         /* forwarded: how often it was sent another way */
+    bool delayed     : 1;         /* delay rules have been evaluated */
     struct lnet_shard *home;      /* shard that allocated it and gets it back */
     struct lnet_ni *rx_ni;        /* forwarded: where it came in */
     struct lnet_peer_ni *rx_peer; /* forwarded: from whom (referenced) */

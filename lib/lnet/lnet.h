@@ -132,6 +132,55 @@ struct lnet_access_row {
 /* Control. Returns the number of all: rules about connecting, forwarding, limits. */
 unsigned lnet_access_rows(const struct lnet_node *node, struct lnet_access_row *rows, unsigned max);
 
+/* Fault injection, fault/fault.h; docs/protocol/lnet-core.md §9.1. */
+enum lnet_fault_kind {
+    LNET_FAULT_DROP,
+    LNET_FAULT_DELAY
+};
+#define LNET_FAULT_RULES  64
+#define LNET_FAULT_TYPES  0xfu   /* ACK, PUT, GET, REPLY: 1 << enum lnet_msg_type */
+#define LNET_FAULT_HEALTH 0x7feu /* 1 << enum lnet_health, without OK */
+struct lnet_fault_nids {
+    bool any;
+    struct nid_range range;
+    char text[LNET_NIDSTR_SIZE]; /* as it is shown; equal texts are equal NIDs */
+};
+struct lnet_fault_rule {
+    enum lnet_fault_kind kind;
+    struct lnet_fault_nids src, dst; /* of the header */
+    struct lnet_fault_nids local;    /* NI that the message came in by; drops at arrival only */
+    uint64_t portals;                /* 0: all messages; else PUTs and GETs of these */
+    uint32_t types;                  /* LNET_FAULT_TYPES; 0: all */
+    uint32_t rate;                   /* one message in so many; or … */
+    uint32_t interval;               /* … in so many seconds */
+    bool random;      /* with an interval: each message with probability ½ instead */
+    bool drop_all;    /* all messages, at arrival */
+    uint32_t health;  /* LNET_FAULT_HEALTH: fails at send with one of these. 0: drops at arrival */
+    uint32_t latency; /* of a delay rule, s */
+};
+struct lnet_fault_row {
+    struct lnet_fault_rule rule;
+    uint64_t count;                   /* messages that matched */
+    uint64_t affected;                /* of these, dropped or delayed */
+    uint64_t by_type[LNET_MSG_TYPES]; /* the same by type */
+    uint32_t held;                    /* messages that it delays now */
+};
+/* Adds a rule in front of the others. Control. -EINVAL, with where: the parameter of `fault_add`;
+ * -ENOSPC, -ENOMEM, -ESHUTDOWN. */
+int lnet_fault_add(struct lnet_node *node, const struct lnet_fault_rule *rule, struct err *err);
+/* Deletes the rules of a kind with these sources and destinations; ANY stands for all. Messages
+ * that they delay go on at once. Control. Returns how many rules there were, or -ENOENT, -ENOMEM.
+ */
+int lnet_fault_del(struct lnet_node *node, enum lnet_fault_kind kind,
+                   const struct lnet_fault_nids *src, const struct lnet_fault_nids *dst,
+                   struct err *err);
+/* Sets the counters of all rules of a kind to 0, and begins their rates and intervals anew.
+ * Control.
+ */
+void lnet_fault_reset(struct lnet_node *node, enum lnet_fault_kind kind);
+/* Returns the number of rules; writes up to max of them, the newest first. Control. */
+unsigned lnet_fault_rows(const struct lnet_node *node, struct lnet_fault_row *rows, unsigned max);
+
 /* Makes NIs of the LND's type possible; ctx reaches it as ni->lnd_ctx and stays the caller's. */
 int lnet_lnd_register(struct lnet_node *node, const struct lnd_ops *ops, void *ctx);
 /* Returns the LND of a net type, with what it was registered with; NULL: there is none. */

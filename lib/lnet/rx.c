@@ -7,6 +7,7 @@
 #include "lib/lnet/access/access.h"
 #include "lib/lnet/api/api.h"
 #include "lib/lnet/credit/credit.h"
+#include "lib/lnet/fault/fault.h"
 #include "lib/lnet/path/path.h"
 #include "lib/lnet/peer/peer_ni.h"
 #include "lib/lnet/ping/ping.h"
@@ -130,10 +131,43 @@ static void admit_by_rules(const struct lnet_access *access, struct lnet_rx *rx)
         lnet_admit(rx);
 }
 
+/* Lets a header that was checked go on. */
+static void go_on(struct lnet_rx *rx, const struct lnet_access *access, bool for_me)
+{
+    if (for_me)
+        receive_local(rx);
+    else if (access)
+        admit_by_rules(access, rx);
+    else
+        lnet_admit(rx);
+}
+
+static void delay_ends(struct reactor_task *task)
+{
+    struct lnet_rx *rx = container_of(task, struct lnet_rx, task);
+
+    go_on(rx, lnet_access(rx->ni->node), nid_same(&rx->hdr.dest_nid, &rx->ni->nid));
+}
+
+/* Returns whether a rule of fault injection drops a header that is otherwise received. A ping shows
+ * that the net is alive even so (§4.2 row 4). */
+static bool fault_drops(const struct lnet_faults *faults, struct lnet_rx *rx, bool for_me)
+{
+    const bool router = lnet_is_router(rx->ni->node);
+
+    if ((!for_me && !router) || !lnet_fault_drops(faults, rx))
+        return false;
+    if (for_me && router && is_ping(rx->ni->node, &rx->hdr))
+        lnet_ping_seen(rx->shard, rx->ni);
+    lnet_discard(rx, LNET_DROP_FAULT);
+    return true;
+}
+
 enum lnet_drop lnet_parse(struct lnet_rx *rx)
 {
     struct lnet_node *node = rx->ni->node;
     const struct lnet_access *access = lnet_access(node);
+    const struct lnet_faults *faults = lnet_faults(node);
     bool for_me = nid_same(&rx->hdr.dest_nid, &rx->ni->nid);
     enum lnet_drop why;
 
@@ -159,6 +193,8 @@ enum lnet_drop lnet_parse(struct lnet_rx *rx)
         if (why)
             return why;
     }
+    if (faults && fault_drops(faults, rx, for_me))
+        return LNET_DROP_NONE;
     rx->from->last_alive_us = reactor_now_us();
     rx->from->message_s = (uint32_t)(reactor_now_us() / 1000000);
     if (rx->from->gw_ni)
@@ -168,13 +204,14 @@ enum lnet_drop lnet_parse(struct lnet_rx *rx)
         why = lnet_guard(&rx->hdr, relaxed_load(&node->guard));
     if (why) {
         lnet_discard(rx, why);
-    } else if (for_me) {
-        receive_local(rx);
-    } else if (access) {
-        admit_by_rules(access, rx);
-    } else {
-        lnet_admit(rx);
+        return LNET_DROP_NONE;
     }
+    if (faults) {
+        rx->task.fn = delay_ends;
+        if (lnet_fault_holds_rx(faults, rx))
+            return LNET_DROP_NONE;
+    }
+    go_on(rx, access, for_me);
     return LNET_DROP_NONE;
 }
 

@@ -10,6 +10,7 @@
  */
 #include "lib/lnet/tx.h"
 #include "lib/lnet/credit/credit.h"
+#include "lib/lnet/fault/fault.h"
 #include "lib/lnet/peer/peer_ni.h"
 #include "lib/lnet/shard/conf.h"
 #include "lib/reactor/wait.h"
@@ -184,6 +185,7 @@ static void go_again(struct reactor_task *task)
     }
     msg->result = LNET_RESULT_OK;
     msg->accepted = false;
+    msg->delayed = false;
     msg->again++;
     count_add(&msg->home->stats[LNET_STAT_RESEND_COUNT], 1);
     lnet_transmit(msg);
@@ -254,6 +256,26 @@ void lnet_ni_credits_get(const struct lnet_node *node, unsigned ni, struct lnet_
 
 /* ---- handing messages to the LND ---- */
 
+static const struct lnet_result ni_gone = {LNET_DROP_NI_REMOVED, LNET_HEALTH_LOCAL_ERROR};
+
+static void delay_ends(struct reactor_task *task);
+
+/* Returns whether a rule of fault injection takes a message that the LND is about to get: holds it,
+ * or completes it as failed. */
+static bool fault_takes(const struct lnet_faults *faults, struct lnet_msg *msg)
+{
+    enum lnet_health status;
+
+    msg->task.fn = delay_ends;
+    if (!msg->delayed && lnet_ni_is_active(msg->tx_ni) && lnet_fault_holds_msg(faults, msg))
+        return true;
+    status = lnet_fault_status(faults, msg);
+    if (status == LNET_HEALTH_OK)
+        return false;
+    lnet_send_done(msg, (struct lnet_result){LNET_DROP_FAULT_SEND, status, .unsent = true});
+    return true;
+}
+
 /* Not from where a credit comes back: the LND may refuse a message at once, which brings credits
  * for the next, and that must not nest. */
 static void hand_ready(struct lnet_shard *s)
@@ -263,10 +285,28 @@ static void hand_ready(struct lnet_shard *s)
     s->tx->handing = true;
     while (!STAILQ_EMPTY(&s->tx->ready)) {
         struct lnet_msg *msg = lnet_msg_queue_pop(&s->tx->ready);
+        const struct lnet_faults *faults = lnet_faults(s->node);
 
-        msg->tx_ni->lnd->send(msg);
+        if (!faults || !fault_takes(faults, msg))
+            msg->tx_ni->lnd->send(msg);
     }
     s->tx->handing = false;
+}
+
+/* A delay rule lets go of a message. */
+static void delay_ends(struct reactor_task *task)
+{
+    struct lnet_msg *msg = container_of(task, struct lnet_msg, task);
+    struct lnet_shard *s = msg->tx_peer->shard;
+
+    msg->state = LNET_MSG_SENDING;
+    msg->delayed = true;
+    if (!lnet_ni_is_active(msg->tx_ni)) {
+        lnet_send_done(msg, ni_gone);
+        return;
+    }
+    STAILQ_INSERT_TAIL(&s->tx->ready, msg, queue);
+    hand_ready(s);
 }
 
 /* It was in a queue since handed_us, which until it is handed over says that. */
@@ -534,8 +574,6 @@ void lnet_send_done(struct lnet_msg *msg, struct lnet_result result)
 
 /* ---- failing what waits ---- */
 
-static const struct lnet_result ni_gone = {LNET_DROP_NI_REMOVED, LNET_HEALTH_LOCAL_ERROR};
-
 /* Moves those that match to `out`, in order. */
 static void queue_split(struct lnet_msg_queue *q, struct lnet_msg_queue *out,
                         bool (*match)(const struct lnet_msg *msg, const void *arg), const void *arg)
@@ -630,6 +668,7 @@ bool lnet_tx_fail_removed(struct lnet_shard *s, uint32_t *bucket)
         if (first && !lnet_ni_is_active(first->tx_ni))
             fail_waiting_ni(s, &s->tx->tq[i], ni_gone);
     }
+    lnet_fault_flush(s);
     hand_ready(s);
     return *bucket > s->peer->hash_mask;
 }

@@ -257,7 +257,7 @@ static inline struct lnet_next_hop_wait *lnet_wait_of(const struct lnet_rx *rx)
 static inline bool lnet_rx_waits(const struct lnet_rx *rx)
 {
     return rx->wait == LNET_RX_WAIT_CREDIT || rx->wait == LNET_RX_WAIT_BUFFER ||
-           rx->wait == LNET_RX_WAIT_LIMIT;
+           rx->wait == LNET_RX_WAIT_LIMIT || rx->wait == LNET_RX_WAIT_DELAY;
 }
 /* Returns whether a header that waits for a router credit can have one. */
 static inline bool lnet_has_credited(const struct lnet_peer_ni *peer)

@@ -10,6 +10,7 @@
  */
 #include "lib/reactor/wait.h"
 #include "lib/lnet/credit/credit_internal.h"
+#include "lib/lnet/fault/fault.h"
 #include "lib/lnet/peer/peer_ni.h"
 
 #define BEHIND_US   1000000ull  /* after an expired wait: take a buffer at once or be dropped */
@@ -175,6 +176,10 @@ void lnet_wait_leave(struct lnet_rx *rx)
 {
     struct lnet_peer_ni *from = rx->from;
 
+    if (rx->wait == LNET_RX_WAIT_DELAY) {
+        lnet_fault_leave(rx);
+        return;
+    }
     if (rx->wait == LNET_RX_WAIT_LIMIT) {
         limit_leave(rx);
         rx->wait = LNET_RX_BUSY;

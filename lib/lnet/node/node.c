@@ -4,6 +4,7 @@
 #include "lib/lnet/access/access.h"
 #include "lib/lnet/api/api.h"
 #include "lib/lnet/credit/credit.h"
+#include "lib/lnet/fault/fault.h"
 #include "lib/lnet/node/node_internal.h"
 #include "lib/lnet/peer/peer_ni.h"
 #include "lib/lnet/peer/peers.h"
@@ -135,6 +136,7 @@ void lnet_node_destroy(struct lnet_node *node)
     lnet_api_fini(node);
     lnet_routes_fini(node);
     lnet_access_fini(node);
+    lnet_faults_fini(node);
     if (node->arena)
         mem_arena_destroy(node->arena);
     free(node->change);

@@ -7,6 +7,7 @@
  * in the node are delivered, for a bounded time; its NIs stop, and a change of NIs that is under
  * way ends; messages that still cross reactors come to their end.
  */
+#include "lib/lnet/fault/fault.h"
 #include "lib/lnet/node/node_internal.h"
 #include "lib/lnet/ping/ping.h"
 #include "lib/lnet/route/route.h"
@@ -196,6 +197,7 @@ void lnet_node_stop(struct lnet_node *node, unsigned drain_s, void (*done)(void 
     s->begun = true;
     lnet_routing_stop(node);
     relaxed_store(&node->stopping, true);
+    lnet_faults_end(node);
     s->done = done;
     s->arg = arg;
     s->drain_s = drain_s;
@@ -208,6 +210,7 @@ void lnet_node_end(struct lnet_node *node)
     struct lnet_stop *s = node->stop;
 
     relaxed_store(&node->stopping, true);
+    lnet_faults_end(node);
     lnet_change_abandon(node);
     if (s->nis.state > LNET_NIS_QUIESCING)
         return;

@@ -37,6 +37,7 @@ enum lnet_msg_state {
     LNET_MSG_CROSSING,  /* in a mailbox to the next hop's home, or on its way back; no owner */
     LNET_MSG_WAIT_PEER, /* in the next hop's txq, on its home */
     LNET_MSG_WAIT_NI,   /* in the NI's queue there; holds a peer credit */
+    LNET_MSG_DELAYED,   /* has its credits; a delay rule holds it, on the next hop's home */
     LNET_MSG_SENDING,   /* has its credits. Owner: the egress LND, on the next hop's home */
     LNET_MSG_HELD,      /* completed, but frames still refer to its buffer; on msg->home */
 };
@@ -52,6 +53,7 @@ enum lnet_rx_wait { /* what a received header waits for */
     LNET_RX_WAIT_CREDIT, /* for a router credit, in from->rtrq */
     LNET_RX_WAIT_BUFFER, /* for a buffer, in its next hop's account; has a router credit */
     LNET_RX_WAIT_LIMIT,  /* until a limit of the access rules lets it go on */
+    LNET_RX_WAIT_DELAY,  /* as long as a delay rule holds it, in rx->fault */
     LNET_RX_BUSY         /* for nothing: it is being parsed, or its payload received */
 };
 
@@ -160,6 +162,9 @@ struct lnet_node {
     struct lnet_conf *conf;            /* snapshot: release by control, acquire by reactors */
     struct lnet_access *access;        /* a snapshot, too; NULL: no rules */
     uint64_t access_generation;        /* control */
+    struct lnet_faults *faults;        /* a snapshot, too; NULL: no rules */
+    struct lnet_faults *faults_last;   /* control: the snapshot when the node began to stop */
+    struct lnet_fault *faults_deleted; /* control: rules whose messages are being let go */
     struct lnet_gw *gw[LNET_GW_SLOTS]; /* control */
     struct lnet_gw_ni *gw_ni[LNET_GW_NI_SLOTS]; /* control */
     unsigned ngw_nis;                           /* control: not those that leave */

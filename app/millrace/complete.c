@@ -102,6 +102,9 @@ static const struct live {
     {"port", JRPC_STRING, "capture", "port_get", "name", "port"},
     {"reason", JRPC_STRING, "capture", "pkt_drops_get", "name", "reason"},
     {"port", JRPC_STRING, "tamper ", "port_get", "name", "port"},
+    {"source", JRPC_STRING, "fault ", "peer_get", "primary nid", "peer"},
+    {"dest", JRPC_STRING, "fault ", "peer_get", "primary nid", "peer"},
+    {"local_nid", JRPC_STRING, "fault ", "net_get", "nid", "NI of this node"},
     {"name", JRPC_STRING, "tunables", "tunables_get", "name", "tunable"},
     {"module", JRPC_STRING, "log", "log_get", "module", "module"},
 };

@@ -371,6 +371,18 @@ static void look_ports(struct status *s)
     json_decref(ports);
 }
 
+static void look_faults(struct status *s)
+{
+    json_t *faults = ask(s, "fault_get");
+
+    if (json_array_size(json_object_get(faults, "fault"))) {
+        report_add(s->findings, REPORT_WARNING, "fault", "",
+                   "messages are dropped or delayed on purpose");
+        report_remedy(s->findings, "millrace fault drop show; millrace fault delay show");
+    }
+    json_decref(faults);
+}
+
 /* ---- printing ---- */
 
 static void print_time(json_int_t seconds)
@@ -497,6 +509,7 @@ static void look(struct status *s)
     look_reactors(s);
     look_drops(s);
     look_ports(s);
+    look_faults(s);
 }
 
 int cmd_status(struct cli *cli, json_t *args)

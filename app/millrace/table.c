@@ -28,6 +28,62 @@
         .words = words_, .help = help_, .run = cmd_nothing, .params = params_                      \
     }
 
+#define FAULT_NIDS(name_, letter_, required_, help_)                                               \
+    {                                                                                              \
+        .name = name_, .type = JRPC_STRING, .letter = letter_, .required = required_,              \
+        .help = help_                                                                              \
+    }
+#define FAULT_WORDS(name_, letter_, help_)                                                         \
+    {                                                                                              \
+        .name = name_, .type = JRPC_STRINGS, .letter = letter_, .help = help_                      \
+    }
+#define FAULT_INTERVAL "one message in so many seconds"
+#define FAULT_HEALTH                                                                               \
+    FAULT_WORDS("health_error", 'e',                                                               \
+                "drop the message when it is sent, with this status: local_interrupt, "            \
+                "local_dropped, local_aborted, local_no_route, local_error, local_timeout, "       \
+                "remote_error, remote_dropped, remote_timeout, network_timeout, random; may be "   \
+                "given several times")
+#define FAULT_ADD(words_, help_, ...)                                                              \
+    {                                                                                              \
+        .words = words_, .help = help_, .run = cmd_fault_add,                                      \
+        .params = CLI_PARAMS(                                                                      \
+            FAULT_NIDS("source", 's', true,                                                        \
+                       "source: a NID, a range of NIDs, *@NET, or * for all"),                     \
+            FAULT_NIDS("dest", 'd', true, "destination, likewise"),                                \
+            CLI_NUMBER("rate", 'r', 1, INT32_MAX, NULL, "one message in so many that match"),      \
+            FAULT_WORDS("portal", 'p',                                                             \
+                        "only PUTs and GETs of this portal, 0 to 63; may be given several times"), \
+            FAULT_WORDS("message", 'm',                                                            \
+                        "only messages of this type, PUT, ACK, GET or REPLY; may be given "        \
+                        "several times"),                                                          \
+            FAULT_NIDS("local_nid", 'o', false,                                                    \
+                       "only messages that came in by this NI; no effect on delay rules and with " \
+                       "health errors"),                                                           \
+            __VA_ARGS__)                                                                           \
+    }
+#define FAULT_SHOW(words_, help_)                                                                  \
+    {                                                                                              \
+        .words = words_, .help = help_, .run = cmd_fault_show,                                     \
+        .params = CLI_PARAMS(CLI_FLAG("millrace", 0,                                               \
+                                      "also keys that lnetctl does not have, below the key "       \
+                                      "`millrace`"))                                               \
+    }
+/* The commands that the two kinds of rules have in common. */
+#define FAULT_REST(kind_, does_)                                                                   \
+    {.words = "fault " kind_ " del",                                                               \
+     .help = "Deletes rules that " does_ " messages. What they delay goes on at once.",            \
+     .run = cmd_fault_del,                                                                         \
+     .params = CLI_PARAMS(                                                                         \
+         FAULT_NIDS("source", 's', false, "as it was given to add; * matches all rules"),          \
+         FAULT_NIDS("dest", 'd', false, "likewise"), CLI_FLAG("all", 'a', "all of them"))},        \
+        {.words = "fault " kind_ " reset",                                                         \
+         .help = "Sets the counters of rules that " does_                                          \
+                 " messages to 0 and begins their rates and intervals anew.",                      \
+         .run = cmd_fault_reset},                                                                  \
+        FAULT_SHOW("fault " kind_ " show", "Shows the rules that " does_ " messages."),            \
+        FAULT_SHOW("fault " kind_ " list", "As `fault " kind_ " show`.")
+
 /* Commands that are no single method. A row replaces the row of a method with the same words. */
 static const struct cli_command own[] = {
     {.words = "lnet configure",
@@ -211,11 +267,29 @@ static const struct cli_command own[] = {
      .params = CLI_PARAMS(CLI_NUMBER("idx", 'i', -1, INT32_MAX, NULL, "only the policy with it"))},
     NOTHING("debug recovery", "Prints nothing: millraced has no queues of NIs in recovery.",
             CLI_PARAMS(CLI_FLAG("local", 'l', "of NIs"), CLI_FLAG("peer", 'p', "of peer NIs"))),
-    NOTHING("fault drop show", "Prints nothing: millraced has no rules that drop messages.", NULL),
-    NOTHING("fault drop list", "As `fault drop show`.", NULL),
-    NOTHING("fault delay show", "Prints nothing: millraced has no rules that delay messages.",
-            NULL),
-    NOTHING("fault delay list", "As `fault delay show`.", NULL),
+    FAULT_ADD(
+        "fault drop add",
+        "Adds a rule by which messages are dropped on purpose, in front of the other rules.",
+        CLI_NUMBER("interval", 'i', 1, 86400, "s", FAULT_INTERVAL), FAULT_HEALTH,
+        CLI_FLAG("random", 'n', "with --interval: drop each message with probability 1/2 instead"),
+        CLI_FLAG("drop_all", 'x',
+                 "drop each message that matches when it arrives, whatever --rate and "
+                 "--health-error say")),
+    FAULT_ADD(
+        "fault delay add",
+        "Adds a rule by which messages are delayed on purpose, at arrival and again when they "
+        "are sent, in front of the other rules.",
+        CLI_NUMBER("interval", 0, 1, 86400, "s", FAULT_INTERVAL),
+        {.name = "latency",
+         .type = JRPC_INTEGER,
+         .letter = 'l',
+         .required = true,
+         .min = 1,
+         .max = 86400,
+         .unit = "s",
+         .help = "delay"}),
+    FAULT_REST("drop", "drop"),
+    FAULT_REST("delay", "delay"),
     {.words = "exporter",
      .help = "Serves metrics of a running millraced to Prometheus, until it is ended by a signal; "
              "docs/monitoring.md.",
@@ -267,12 +341,6 @@ static const struct cli_command own[] = {
             "`millrace net del` and `millrace net add` make it anew"),
     REFUSED("udsp", "millraced does not act on selection policies yet",
             "`udsp` in a configuration is kept and shown by `millrace config show`"),
-#ifdef MILLRACE_NO_FAULTS
-    REFUSED("fault", "this build injects no faults", "on an interface of the host use tc-netem(8)"),
-#else
-    REFUSED("fault", "millraced injects faults at its ports only",
-            "`millrace tamper set` does; on an interface of the host use tc-netem(8)"),
-#endif
     REFUSED("debug", "millraced has no recovery queues and no kernel log",
             "see `millrace peer show -v --millrace`, `millrace drops` and `millrace why NID`"),
     REFUSED("cpt-of-nid", "the threads of millraced are not the CPTs of a kernel",
@@ -346,8 +414,8 @@ static void add_set(const struct jrpc_method *method, const char *suffix)
 static const char *const groups[] = {
     "status", "lnet",   "net",      "route",    "peer",   "routing", "buffers", "global",
     "set",    "stats",  "ping",     "discover", "why",    "drops",   "waits",   "counters",
-    "top",    "events", "reactors", "port",     "tcp",    "arp",     "capture", "tamper",
-    "param",  "import", "convert",  "export",   "config",
+    "top",    "events", "reactors", "port",     "tcp",    "arp",     "capture", "fault",
+    "tamper", "param",  "import",   "convert",  "export", "config",
 };
 
 static size_t rank(const char *words)

@@ -114,12 +114,83 @@ def test_every_lnetctl_command():
                   "export", "stats show", "peer show", "peer list", "ping", "set tiny_buffers", "set small_buffers",
                   "set large_buffers"):
         assert words in commands(), words
-    for words in ("lnet unconfigure", "udsp add --src tcp", "fault drop add",
+    for words in ("lnet unconfigure", "udsp add --src tcp",
                   "debug peer -k 1", "cpt-of-nid 127.0.3.2@tcp", "service-id", "setup-sysctl", "net reset"):
         err = cli(*words.split(), status=1)[1]
         has(err, "errno: -95\n", "descr: ")
     has(cli("import", "--exec", status=1)[1], "errno: -95")
-    has(cli("fault", "drop", "add", status=1)[1], "`millrace tamper set`")
+
+
+FAULT_DROP = """\
+fault:
+    - rule_type: drop
+      fa_src: 127.0.3.8@tcp
+      fa_dst: 255.255.255.255@tcp1
+      fa_ptl_mask: 4100
+      fa_msg_mask: 6
+      da_rate: 10
+      da_interval: 0
+      ds_dropped: 0
+      fs_count: 0
+      fs_put: 0
+      fs_ack: 0
+      fs_get: 0
+      fs_reply: 0
+"""
+FAULT_DELAY = """\
+fault:
+    - rule_type: delay
+      fa_src: <?>
+      fa_dst: 10.0.[0-3].*@tcp1
+      fa_ptl_mask: 0
+      fa_msg_mask: 15
+      la_rate: 0
+      la_interval: 7
+      la_latency: 3
+      ls_delayed: 0
+      fs_count: 0
+      fs_put: 0
+      fs_ack: 0
+      fs_get: 0
+      fs_reply: 0
+"""
+
+
+def test_fault():
+    """Rules of fault injection with lnetctl's words and output, docs/protocol/lnet-core.md §9.2; §12.2 test 410."""
+    add, delay = ("fault", "drop", "add", "-s", "127.0.3.8@tcp"), ("fault", "delay", "add", "--source", "*", "--dest")
+    assert cli(*add, "-d", "*@tcp1", "-r", "10", "-p", "2", "-p", "12", "-m", "GET", "-m", "ACK", "-m", "PUT") == ("", "")
+    assert cli(*delay, "10.0.[0-3].*@tcp1", "--interval", "7", "-l", "3") == ("", "")
+    for show in ("show", "list"):
+        assert cli("fault", "drop", show)[0] == FAULT_DROP, cli("fault", "drop", show)[0]
+        assert cli("fault", "delay", show)[0] == FAULT_DELAY, cli("fault", "delay", show)[0]
+    cli(*add, "-d", "10.1.0.1@tcp1", "-i", "5", "-n", "-o", "127.0.3.2@tcp")
+    cli(*add, "-d", "10.1.0.1@tcp1", "-x", "-e", "local_error", "-e", "network_timeout")
+    cli(*add, "-d", "10.1.0.1@tcp1", "-r", "1", "-e", "random")
+    every, chosen, random, _ = (row["millrace"] for row in json.loads(cli("fault", "drop", "show", "--json")[0])["fault"])
+    assert len(every["health_error"]) == 10 and not every["drop_all"], every
+    assert chosen["drop_all"] and chosen["health_error"] == ["local_error", "network_timeout"], chosen
+    assert random["random"] and random["local_nid"] == "127.0.3.2@tcp" and random["held"] == 0, random
+    has(cli("fault", "drop", "show", "--millrace")[0], "      millrace:\n", "health_error:\n", "local_nid: <?>\n")
+    has(cli("status", status=1)[0], "dropped or delayed on purpose")
+    assert cli("fault", "drop", "reset") == cli("fault", "delay", "reset") == ("", "")
+    assert json.loads(cli("fault", "drop", "del", "-s", "127.0.3.8@tcp", "-d", "10.1.0.1@tcp1", "--json")[0]) == {"removed": 3}
+    assert cli("fault", "drop", "show")[0] == FAULT_DROP
+    has(cli("fault", "drop", "del", "-s", "127.0.3.7@tcp", "-d", "*", status=1)[1], "errno: -2\n", "no such rule")
+    assert cli("fault", "drop", "del", "-a") == cli("fault", "delay", "del", "--all") == ("", "")
+    for bad in (("-r", "1", "-i", "1"), (), ("-r", "1", "-n"), ("-r", "1", "-p", "64"), ("-r", "1", "-p", "-1"), ("-r", "1", "-m", "HELLO"),
+                ("-r", "1", "-e", "ok"), ("-r", "1", "-m", "ACK", "-p", "5"), ("-r", "0"), ("-r", "1", "-o", "nonsense")):
+        has(cli(*add, "-d", "*", *bad, status=1)[1], "errno: -")
+    for nids in (("10.0.0.1@tcp *@tcp", "*"), ("*", "10.0.0.1"), ("*", " ")):
+        has(cli("fault", "drop", "add", "-s", nids[0], "-d", nids[1], "-r", "1", status=1)[1], "errno: -")
+    has(cli(*delay, "*", "-r", "1", status=2)[1], "--latency")
+    cli("fault", "drop", "del", status=1)
+    cli("fault", "drop", "del", "-a", "-s", "*", "-d", "*", status=1)
+    for words in ("fault", "fault drop", "fault nonsense", "fault show", "fault drop nonsense", "fault drop add", "fault drop add -s *"):
+        cli(*words.split(), status=2)
+    assert cli("fault", "drop", "show") == cli("fault", "delay", "show") == ("", "")
+    has(cli("__complete", "fault", "")[0], "drop", "delay")
+    has(cli("__complete", "fault", "drop", "add", "--")[0], "--health-error", "--drop-all")
 
 
 def test_nothing_to_show():

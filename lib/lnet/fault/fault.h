@@ -8,7 +8,8 @@
  * Life cycle: a drop rule is evaluated when a message arrives, or, with a health mask, when the LND
  * would get it. A delay rule is evaluated at both points. A header that a rule holds is not read
  * further, as one that waits for a limit. A message that a rule holds keeps its buffer and its
- * credits. So a connection has at most one held header, and credits bound the held messages.
+ * credits. So a connection has as many held headers as its LND has receives, one on a stream, and
+ * credits bound the held messages.
  * A rule that is deleted lets go of them at once, and is freed when each reactor has done so.
  *
  * Counters of a rule are atomic and common to all reactors, so that `1 in R` is exact. Held

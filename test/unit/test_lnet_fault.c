@@ -827,22 +827,51 @@ static void test_ni_removed(void **state)
     node_down();
 }
 
-/* A stop ends all rules: what they hold is delivered, and no rule comes any more. */
+/* A stop ends all rules: messages that they hold are delivered, and no rule comes any more. */
 static void test_stop(void **state)
 {
+    int stopped = 0;
+
     up();
     add(delay_of(1000));
-    add(one_in(5));
-    assert_int_equal(del(LNET_FAULT_DROP, "*", "*"), 1);
     ack_comes();
-    assert_int_equal(row(0).held, 1);
-    lnet_faults_end(node);
+    loop.hold_recv = true;
+    ack_comes();
+    loop.hold_recv = false;
+    assert_int_equal(row(0).held, 2);
+    lnet_node_stop(node, 5, on_stopped, &stopped);
     settle();
-    assert_int_equal(loop.nsent, 1);
+    assert_int_equal(loop.nsent, 2);
+    assert_int_equal(drops_sum(), 0);
     assert_int_equal(rules(), 0);
-    add(delay_of(1000)); /* not yet stopped: */
+    assert_int_equal(try_add(one_in(1), NULL), -ESHUTDOWN);
+    pass(10 * SEC);
+    assert_int_equal(stopped, 1);
+    check_quiet();
+    rx_free_all();
+    sent_clear();
+    node_gone();
+}
+
+/* The end of a node that was not stopped in order, while messages are held. */
+static void test_end(void **state)
+{
+    int stopped = 0;
+
+    up();
+    add(one_in(1000));
+    add(delay_of(1000));
     ack_comes();
-    node_end(1);
+    lnet_node_end(node);
+    settle();
+    lnet_node_stop(node, 0, on_stopped, &stopped); /* its timers */
+    pass(5 * SEC);
+    assert_int_equal(rules(), 0);
+    assert_int_equal(drops_of(LNET_DROP_SHUTDOWN) + loop.nsent, 1);
+    check_quiet();
+    rx_free_all();
+    sent_clear();
+    node_gone();
 }
 
 /* The LND refuses a message that is let go: credits return as always. */
@@ -860,18 +889,31 @@ static void test_refused_by_lnd(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_nids),          LNET_TEST(test_ingress),
-    LNET_TEST(test_masks),         LNET_TEST(test_refused),
-    LNET_TEST(test_rate),          LNET_TEST(test_interval),
-    LNET_TEST(test_random),        LNET_TEST(test_drop_all),
-    LNET_TEST(test_own),           LNET_TEST(test_not_router),
-    LNET_TEST(test_health),        LNET_TEST(test_health_choice),
-    LNET_TEST(test_health_own),    LNET_TEST(test_order),
-    LNET_TEST(test_reset),         LNET_TEST(test_delete),
-    LNET_TEST(test_delay),         LNET_TEST(test_delay_own),
-    LNET_TEST(test_delay_credits), LNET_TEST(test_delete_releases),
-    LNET_TEST(test_delay_cancel),  LNET_TEST(test_ni_removed),
-    LNET_TEST(test_stop),          LNET_TEST(test_refused_by_lnd),
+    LNET_TEST(test_nids),
+    LNET_TEST(test_ingress),
+    LNET_TEST(test_masks),
+    LNET_TEST(test_refused),
+    LNET_TEST(test_rate),
+    LNET_TEST(test_interval),
+    LNET_TEST(test_random),
+    LNET_TEST(test_drop_all),
+    LNET_TEST(test_own),
+    LNET_TEST(test_not_router),
+    LNET_TEST(test_health),
+    LNET_TEST(test_health_choice),
+    LNET_TEST(test_health_own),
+    LNET_TEST(test_order),
+    LNET_TEST(test_reset),
+    LNET_TEST(test_delete),
+    LNET_TEST(test_delay),
+    LNET_TEST(test_delay_own),
+    LNET_TEST(test_delay_credits),
+    LNET_TEST(test_delete_releases),
+    LNET_TEST(test_delay_cancel),
+    LNET_TEST(test_ni_removed),
+    LNET_TEST(test_stop),
+    LNET_TEST(test_end),
+    LNET_TEST(test_refused_by_lnd),
 };
 
 LNET_TESTS_MAIN("test_lnet_fault", tests)

@@ -10,6 +10,7 @@ grow      whether that depends on the number of peers and routes, and what memor
 two       two reactors against one, and many senders to one receiver
 copies    what a byte costs where nothing is copied and no checksum computed, long messages against shorter ones
 zerocopy  what host sockets cost by the way bytes are handed to the kernel, without LNet
+faults    what the rules of fault injection cost where there are none
 
 Results are ratios; absolute figures say more about this machine.
 """
@@ -23,6 +24,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import bars  # noqa: E402
 import copies  # noqa: E402
 import eth  # noqa: E402
+import faults  # noqa: E402
 import forward  # noqa: E402
 import grow  # noqa: E402
 import lab  # noqa: E402
@@ -40,7 +42,7 @@ def progress(text):
 BENCHMARKS = {"forward": lambda o: forward.run("forward", o, progress), "veth": lambda o: forward.run("veth", o, progress),
               "eth": lambda o: eth.run(o, progress), "grow": lambda o: grow.run(o, progress), "two": lambda o: grow.two(o, progress),
               "copies": lambda o: copies.run(o, progress),
-              "zerocopy": lambda o: zerocopy.run(o, progress)}
+              "zerocopy": lambda o: zerocopy.run(o, progress), "faults": lambda o: faults.run(o, progress)}
 
 
 def arguments():

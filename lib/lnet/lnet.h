@@ -303,11 +303,21 @@ struct lnet_timing {
 /* At once, `ignore_far_side` with the next answer of each gateway, `check_before_use` for routes
  * that are added. 0 s = as it is, the rest is always taken. -EINVAL. */
 int lnet_timing_set(struct lnet_node *node, const struct lnet_timing *set, struct err *err);
+/* Control. */
+void lnet_timing_get(const struct lnet_node *node, struct lnet_timing *out);
 
 /* Turns the discovery of peers on or off, §3.5; it is on after lnet_node_create(). The ping info
  * says so at once. Multi-rail peers get it in a PUSH when discovery is turned off, and then this
  * node begins no discovery and learns no NIDs from PUSHes. -ENOMEM. */
 int lnet_discovery_set(struct lnet_node *node, bool on, struct err *err);
+
+/* Begins or ends a drain of the node. During a drain the ping info has RTE_DISABLED and all NIs
+ * DOWN; each multi-rail peer gets it in a PUSH at once. Nodes that have another gateway then choose
+ * that one. Forwarding goes on. DOWN alone would not do: each message of ours makes our NI UP again
+ * at a kernel node (§4.2 row 15). -EBUSY: the node stops; -ENOMEM. */
+int lnet_drain_set(struct lnet_node *node, bool on, struct err *err);
+/* Returns the number of forwarded messages in the node, and of headers that wait for a buffer. */
+unsigned lnet_in_flight(const struct lnet_node *node);
 
 /* ---- observation (control) ---- */
 
@@ -423,6 +433,7 @@ struct lnet_peer_row {
     uint32_t state;  /* of the peer: bits of enum peer_state, §3.6 */
     uint32_t status; /* of the NID: LNET_NI_UP, LNET_NI_DOWN; 0: no ping info has given one yet */
     int health;      /* 0..LNET_MAX_HEALTH */
+    bool told;       /* of a drain: acknowledged its PUSH, or got its info by a ping */
     bool known;      /* there is a peer NI; else `ni` has what one begins with */
     struct lnet_peer_ni_row ni;
 };

@@ -126,6 +126,7 @@ static void complete(struct peer_request *q)
 
 static void add_rows(struct peer_request *q, const struct peer *p)
 {
+    uint32_t drain = relaxed_load(&q->node->drain);
     const struct peer_net *net;
     const struct peer_ni *ni;
 
@@ -133,12 +134,14 @@ static void add_rows(struct peer_request *q, const struct peer *p)
         TAILQ_FOREACH(net, &p->nets, link)
             TAILQ_FOREACH(ni, &net->nis, link)
                 if (q->n < q->room && nid_same(&ni->nid, &p->primary) != other)
-                    q->rows[q->n++] = (struct lnet_peer_row){.primary = p->primary,
-                                                             .nid = ni->nid,
-                                                             .in_table = true,
-                                                             .state = p->state,
-                                                             .status = ni->status,
-                                                             .health = ni->health};
+                    q->rows[q->n++] =
+                        (struct lnet_peer_row){.primary = p->primary,
+                                               .nid = ni->nid,
+                                               .in_table = true,
+                                               .state = p->state,
+                                               .status = ni->status,
+                                               .health = ni->health,
+                                               .told = drain && p->push.drain == drain};
     q->npeers++;
     q->from_table = q->n;
 }

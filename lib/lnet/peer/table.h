@@ -110,6 +110,7 @@ struct peer_push {
     uint8_t failures;           /* discoveries in a row that failed, without an ACK */
     uint64_t quiet_until_us;    /* after failures: no discovery before */
     uint64_t slow_until_us;     /* after a failure: it counts as one that does not answer */
+    uint32_t drain;             /* the newest of our drains that it knows of; 0: none */
     uint64_t claimed_us;        /* when it was asked last whether it still has its NIDs */
     TAILQ_ENTRY(peer) link;
 };

@@ -397,6 +397,7 @@ static void put_done(struct lnet_ping_op *op)
 
     if (d->peer && op->status == 0) {
         event.kind = DISCOVER_ACK;
+        lnet_peer_told(d->peer, target->drain);
         peer_table_answers(p->node->peers, d->peer, true);
         d->peer->push.failures = 0;
     }

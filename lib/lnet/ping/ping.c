@@ -15,7 +15,7 @@
 
 /* ---- the published info ---- */
 
-static void collect_info(const struct lnet_node *node, struct lnet_ping_info *info)
+static void collect_info(const struct lnet_node *node, bool draining, struct lnet_ping_info *info)
 {
     const struct lnet_conf *conf = lnet_conf_get(node);
 
@@ -24,13 +24,13 @@ static void collect_info(const struct lnet_node *node, struct lnet_ping_info *in
     if (lnet_discovery_is_on(node))
         info->features |= LNET_PING_DISCOVERY;
     /* A starting router says so only once every node had the time to ping it, §3.9. */
-    if (relaxed_load(&node->routing) != LNET_ROUTING_ON)
+    if (relaxed_load(&node->routing) != LNET_ROUTING_ON || draining)
         info->features |= LNET_PING_RTE_DISABLED;
     info->pid = LNET_PID_LUSTRE;
     info->seqno = node->ping->seqno;
     for (unsigned i = 0; i < conf->nnis; i++) {
         info->ni[info->count].nid = conf->ni[i]->nid;
-        info->ni[info->count++].status = conf->ni[i]->status;
+        info->ni[info->count++].status = draining ? LNET_NI_DOWN : conf->ni[i]->status;
     }
 }
 
@@ -44,9 +44,12 @@ void lnet_ping_target_put(struct lnet_ping *p, struct ping_target *t)
 static void target_event(struct lnet_md *md, const struct lnet_event *ev)
 {
     struct ping_target *t = md->user;
+    struct lnet_ping *p = md->eq->arg;
 
+    if (ev->type == LNET_EVENT_GET && ev->status == 0 && t->drain)
+        lnet_peer_told(peer_table_find(p->node->peers, &ev->initiator), t->drain);
     if (ev->unlinked)
-        lnet_ping_target_put(md->eq->arg, t);
+        lnet_ping_target_put(p, t);
 }
 
 static struct ping_target *target_free(struct lnet_ping *p)
@@ -78,7 +81,8 @@ bool lnet_ping_republish(struct lnet_node *node)
     p->dirty = !t;
     if (!t)
         return false;
-    collect_info(node, &p->scratch);
+    t->drain = relaxed_load(&node->drain);
+    collect_info(node, t->drain, &p->scratch);
     t->seg.len = (uint32_t)lnet_ping_encode(&p->scratch, t->data, sizeof(t->data));
     t->seg.addr = t->data;
     t->seg.region = MEM_REGION_NONE;

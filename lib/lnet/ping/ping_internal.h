@@ -23,6 +23,7 @@
 struct ping_target {
     unsigned refs; /* linked, and each PUSH that sends it */
     uint32_t seqno;
+    uint32_t drain; /* number of the drain that it tells of; 0: none */
     struct lnet_me me;
     struct lnet_md md;
     struct mem_seg seg;
@@ -98,6 +99,13 @@ struct lnet_ping {
 static inline bool lnet_discovery_is_on(const struct lnet_node *node)
 {
     return !relaxed_load(&node->no_discovery);
+}
+
+/* Takes note that a peer has an info of ours: of a drain, or (0) of none. peer may be NULL. */
+static inline void lnet_peer_told(struct peer *peer, uint32_t drain)
+{
+    if (peer)
+        peer->push.drain = drain;
 }
 
 /* Lets go of an info that a PUSH or a REPLY has sent. */

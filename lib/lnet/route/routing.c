@@ -158,6 +158,11 @@ static void store(struct lnet_node *node, const struct lnet_timing *set)
     node->timing.rules.check_before_use = set->rules.check_before_use;
 }
 
+void lnet_timing_get(const struct lnet_node *node, struct lnet_timing *out)
+{
+    *out = node->timing;
+}
+
 int lnet_timing_set(struct lnet_node *node, const struct lnet_timing *set, struct err *err)
 {
     const struct lnet_timing old = node->timing;

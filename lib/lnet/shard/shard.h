@@ -159,6 +159,8 @@ struct lnet_node {
     enum lnet_routing routing;
     struct lnet_timing timing;
     bool no_discovery;                 /* the operator turned discovery off */
+    uint32_t drain;                    /* number of the drain that goes on; 0: none */
+    uint32_t drains;                   /* control: drains ever */
     struct lnet_conf *conf;            /* snapshot: release by control, acquire by reactors */
     struct lnet_access *access;        /* a snapshot, too; NULL: no rules */
     uint64_t access_generation;        /* control */
@@ -263,7 +265,7 @@ static inline struct lnet_msg *lnet_msg_alloc(struct lnet_shard *s, enum lnet_ms
     if (kind == LNET_KIND_LOCAL) {
         memset(msg, 0, sizeof(*msg));
         msg->via = LNET_NID_ANY;
-        s->local_msgs++;
+        relaxed_store(&s->local_msgs, s->local_msgs + 1);
     } else {
         memset(msg, 0, offsetof(struct lnet_msg, hdr));
         msg->buffer = NULL;
@@ -284,7 +286,7 @@ static inline void lnet_msg_free(struct lnet_msg *msg)
     struct lnet_shard *s = msg->home;
 
     if (msg->kind == LNET_KIND_LOCAL)
-        s->local_msgs--;
+        relaxed_store(&s->local_msgs, s->local_msgs - 1);
     if (msg->tx_ni)
         lnet_ni_put(s, msg->tx_ni);
     if (msg->rx_ni)

@@ -75,6 +75,7 @@ static void begin_stop(struct controller *c, unsigned drain_s)
     d->stopping = true;
     reactor_timer_cancel(&d->ready_timer);
     control_restart_stop(c->restart);
+    control_drain_stop(c);
     log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "stopping", LOG_U("drain", drain_s));
     control_enter(c, CONTROL_STOPPING);
     cfg_running_stopping(c->running);
@@ -340,6 +341,7 @@ static void take_down(struct process *d)
     drop_watch_stop(d->drops);
     d->drops = NULL;
     control_restart_stop(d->c.restart);
+    control_drain_stop(&d->c);
     reactor_env_stop(d->c.env);
     d->reactors_run = false;
     drain(d);

@@ -12,6 +12,7 @@
 #define MILLRACE_CONTROLLER_H
 
 #include "config/place.h"
+#include "control/drain.h"
 #include "control/running.h"
 #include "lib/base/err.h"
 #include "lib/lnet/lnet.h"
@@ -65,6 +66,7 @@ struct controller {
     void (*shutdown)(struct controller *c, unsigned drain_s);
     /* The controller's own. */
     struct control_listener *listeners;
+    struct control_drain drain;      /* drain.h */
     struct control_absent *absent;   /* absent.h; NULL: no NI is absent */
     struct control_restart *restart; /* restart.h; NULL: there is no state directory */
     struct reactor_timer confirm;    /* of a change that waits for its confirmation */

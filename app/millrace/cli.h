@@ -245,6 +245,8 @@ int cmd_config_save(struct cli *cli, json_t *args);
  * `confirm` and `dry-run` of args. */
 int cli_apply(struct cli *cli, const json_t *args, json_t *text, const char *name,
               const char *mode);
+/* drain.c */
+int cmd_drain(struct cli *cli, json_t *args);
 /* capture.c */
 int cmd_capture(struct cli *cli, json_t *args);
 /* events.c */

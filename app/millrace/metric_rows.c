@@ -52,7 +52,12 @@ const struct metric_row metric_rows[] = {
               "tunables=configured,millrace=",
      .states = "status=up",
      .by_child = "sent_stats=type,received_stats=type,dropped_stats=type"},
-    {.method = "routing_get", .prefix = "routing", .gauges = "enable", .names = "enable=state"},
+    {.method = "routing_get",
+     .prefix = "routing",
+     .gauges = "enable",
+     .skip = "draining",
+     .names = "enable=state"},
+    {.method = "routing_get", .prefix = "", .skip = "enable"}, /* draining */
     {.method = "buffers_get",
      .list = "reactors",
      .prefix = "router_buffer",

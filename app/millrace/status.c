@@ -108,6 +108,17 @@ static bool look_process(struct status *s)
     return !waiting && !s->lost;
 }
 
+static void look_drain(struct status *s)
+{
+    json_t *drain = ask(s, "drain_get");
+
+    json_object_set(s->result, "drain", drain);
+    report_add(s->findings, REPORT_WARNING, "drain", cli_text(drain, "state"),
+               "peers are told that the NIs are down: %s", cli_text(drain, "text"));
+    report_remedy(s->findings, "millrace drain --undo");
+    json_decref(drain);
+}
+
 static void look_routing(struct status *s)
 {
     json_t *routing = ask(s, "routing_get"), *stats = ask(s, "stats_get");
@@ -123,6 +134,8 @@ static void look_routing(struct status *s)
                    state);
         report_remedy(s->findings, "millrace set routing 1");
     }
+    if (cli_flag(routing, "draining"))
+        look_drain(s);
     json_decref(stats);
     json_decref(routing);
 }

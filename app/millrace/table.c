@@ -232,6 +232,18 @@ static const struct cli_command own[] = {
      .verdict = true,
      .params = CLI_PARAMS(CLI_NUMBER("timeout", 't', 1, 600, "s",
                                      "how long to wait for an answer of millraced; default 5"))},
+    {.words = "drain",
+     .help = "Drains the router: peers are told that its NIs are down, and it goes on forwarding "
+             "until none of them uses it. Exit status with --wait: 0 safe to stop, 1 still in use "
+             "after the time limit.",
+     .run = cmd_drain,
+     .params = CLI_PARAMS(
+         CLI_NUMBER("timeout", 't', 1, 86400, "s",
+                    "time limit; default 90, longer than the 60 s between router checks of peers"),
+         CLI_FLAG("undo", 'u', "take the drain back: peers use the router again"),
+         CLI_FLAG("wait", 'w',
+                  "show the progress once a second until it is safe or the time is "
+                  "over"))},
     {.words = "doctor",
      .help = "Examines this host for what the configuration needs and for what would make the "
              "router slow; says which command helps. Changes nothing, needs no running millraced. "
@@ -415,7 +427,7 @@ static const char *const groups[] = {
     "status", "lnet",   "net",      "route",    "peer",   "routing", "buffers", "global",
     "set",    "stats",  "ping",     "discover", "why",    "drops",   "waits",   "counters",
     "top",    "events", "reactors", "port",     "tcp",    "arp",     "capture", "fault",
-    "tamper", "param",  "import",   "convert",  "export", "config",
+    "tamper", "param",  "import",   "convert",  "export", "config", "drain",
 };
 
 static size_t rank(const char *words)

@@ -52,8 +52,9 @@ static void write_status(const struct service *s, char *text, size_t len)
     }
     while ((absent = control_absent_at(c, lack, &why)))
         lack++;
-    snprintf(text, len, "%u of %u NIs up, %u routes%s%s", up, all + lack,
+    snprintf(text, len, "%u of %u NIs up, %u routes%s%s%s", up, all + lack,
              lnet_route_rows(c->node, NULL, 0), lack ? "; an NI waits for its device" : "",
+             c->drain.d.state != DRAIN_OFF ? "; the router is drained" : "",
              s->refused ? "; the last reload was refused, see the log" : "");
 }
 

@@ -69,6 +69,7 @@ static const struct {
      "on; let ICMP through on the path, or set a smaller mtu",
      true},
     {"ni_absent", .trouble = true},
+    {"drain"},
 };
 
 #define TYPES (sizeof(types) / sizeof(types[0]))

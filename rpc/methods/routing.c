@@ -18,7 +18,8 @@ void rpc_routing_get(struct jrpc_call *call, const struct jrpc_arg *args)
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     enum lnet_routing routing = lnet_routing_get(ctx->control->node);
 
-    jrpc_result(call, json_pack("{s:i, s:s}", "enable", (int)routing, "state", names[routing]));
+    jrpc_result(call, json_pack("{s:i, s:s, s:b}", "enable", (int)routing, "state", names[routing],
+                                "draining", ctx->control->drain.d.state != DRAIN_OFF));
 }
 
 void rpc_routing_set(struct jrpc_call *call, const struct jrpc_arg *args)

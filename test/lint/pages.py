@@ -34,6 +34,7 @@ RUN = {
     ("operations.md", "Looking at it"): "test/vm/events.py",
     ("operations.md", "Several NIs on one subnet"): "test/system/tests/test_pages.py",
     ("operations.md", "Packets in Wireshark"): "test/system/tests/test_pages.py",
+    ("operations.md", "Drain"): "test/system/tests/test_drain.py",
     ("operations.md", "Privileges"): "test/vm/machine/tests.py",
     ("performance.md", "millrace-perf: the end node"): "test/system/tests/test_pages.py",
     ("replace-a-kernel-router.md", None): "test/system/tests/test_replace.py",
@@ -67,6 +68,7 @@ SHOWN = {
     ("operations.md", '2026-11-21T08:36:58.441Z info config event=change method=log_set uid=0 client_pid=27098 '
                       r'params="{\"level\":\"debug\"}"'): "a line of the log",
     ("operations.md", "/var/log/millrace/millraced.log {"): "a file for logrotate; test/unit/test_log.c renames and removes the log",
+    ("operations.md", "2 s: 14 messages forwarded in the last second, 3 in flight; 118 of 120 peers told, the others know in 68 s"): "output",
     ("operations.md", "DIRECTORY/dpdk/millraced.PID/dpdk_telemetry.v2"): "a path",
     ("operations.md", "tunables: {peer_credits: 32, credits: 1024}"): "a part of a configuration",
 }

@@ -208,6 +208,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     jrpc_session_close(&session);
+    control_drain_stop(&control);
     json_decref(answer);
     json_decref(notes);
     lnet_node_stop(node, 0, note_stopped, NULL);

@@ -86,7 +86,8 @@ ANSWERS = {
     "config_apply": {"changes": [], "text": "add net\n", "warnings": ["odd", "odder"], "revision": 2, "applied": True},
     "config_save": {"path": "/etc/millrace", "how": "whole"},
     "config_status": {"waiting": False, "source": "/etc"},
-    "routing_get": {"enable": 1, "state": "on"},
+    "routing_get": {"enable": 1, "state": "on", "draining": True},
+    **dict.fromkeys(("drain_start", "drain_get"), {"state": "safe", "text": "unused", "peers": 1, "told": 1}),
     "log_get": "one word",
 }
 
@@ -107,7 +108,7 @@ def commands():
             ("export", "--backup"), ("config", "show"), ("config", "show", "--file"), ("config", "diff", config),
             ("config", "apply", "--dry-run", config), ("config", "apply", config), ("config", "save"),
             ("import", "--dry-run", config), ("import", config), ("import", "--show", config), ("events", "--recent"),
-            ("log", "show"), ("version",), *(("param", t) for t in ("list_nids", "nis", "peers", "routers", "routes")), ("rpc", "why", "nid=1.2.3.4@tcp"), ("top", "--batch", "1", "--interval", "1")]
+            ("log", "show"), ("version",), ("drain",), ("drain", "show"), *(("param", t) for t in ("list_nids", "nis", "peers", "routers", "routes")), ("rpc", "why", "nid=1.2.3.4@tcp"), ("top", "--batch", "1", "--interval", "1")]
 
 
 def test_nothing_acts_on_a_terminal():
@@ -121,6 +122,13 @@ def test_nothing_acts_on_a_terminal():
                 assert not CONTROL.search(text), f"{args}: {CONTROL.search(text)} in {text!r}"
                 assert "\nforged" not in text or words[0] == "config" or "--dry-run" in words, f"{args}: {text!r}"
             assert re.search(r"\\x1b|\\u001b|x\?", out + err, re.I), f"{args}: nothing of it is shown"
+
+
+def test_drain():
+    """The progress of a drain, of a daemon that never says that it is safe."""
+    for args in (("drain", "--wait"), ("--json", "drain", "--wait")):
+        out, err = millrace(lies, *args, status=1)
+        assert not CONTROL.search(out + err) and "\nforged" not in out + err and "unused" in out + err, (out, err)
 
 
 def test_status():

@@ -175,6 +175,39 @@ static void test_routing_get(void **state)
 
     assert_int_equal(NUMBER(r, "enable"), 1);
     IS(r, "state", "on");
+    assert_true(json_is_false(at(r, "draining")));
+}
+
+/* Without peers a drain is safe at the first look. docs/operations.md "Drain" */
+static void test_drain(void **state)
+{
+    json_t *r = result("drain_get", "");
+
+    IS(r, "state", "off");
+    assert_null(json_object_get(r, "elapsed_s"));
+    r = result("drain_start", "{\"timeout\":30}");
+    IS(r, "state", "draining");
+    assert_in_range(NUMBER(r, "limit_s"), 29, 30);
+    RUN_UNTIL(control.drain.d.state == DRAIN_SAFE);
+    r = result("drain_get", "");
+    IS(r, "state", "safe");
+    assert_int_equal(NUMBER(r, "peers"), 0);
+    assert_int_equal(NUMBER(r, "check_s"), 0);
+    r = result("routing_get", "");
+    assert_true(json_is_true(at(r, "draining")));
+    r = result("drain_start", ""); /* the drain goes on with another time limit */
+    IS(r, "state", "safe");
+    assert_in_range(NUMBER(r, "limit_s"), 89, 90);
+    is_true("drain_undo", "");
+    r = result("drain_get", "");
+    IS(r, "state", "off");
+    is_true("drain_undo", "");
+    /* at once again, while the walk of a last look may be under way */
+    result("drain_start", "");
+    result("drain_undo", "");
+    result("drain_start", "");
+    RUN_UNTIL(control.drain.d.state == DRAIN_SAFE);
+    is_true("drain_undo", "");
 }
 
 /* ---- pages ---- */
@@ -892,6 +925,7 @@ static void test_discover(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_drain), /* while there is no peer */
         cmocka_unit_test(test_version),
         cmocka_unit_test(test_shutdown),
         cmocka_unit_test(test_start),

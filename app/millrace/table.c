@@ -427,7 +427,7 @@ static const char *const groups[] = {
     "status", "lnet",   "net",      "route",    "peer",   "routing", "buffers", "global",
     "set",    "stats",  "ping",     "discover", "why",    "drops",   "waits",   "counters",
     "top",    "events", "reactors", "port",     "tcp",    "arp",     "capture", "fault",
-    "tamper", "param",  "import",   "convert",  "export", "config", "drain",
+    "tamper", "param",  "import",   "convert",  "export", "config",  "drain",
 };
 
 static size_t rank(const char *words)

@@ -69,9 +69,10 @@ static const struct cfg_key buffers_keys[] = {
         INT("retry_count", retry_count, 0, 255, "number of resends of a message", KEPT,            \
             ##__VA_ARGS__),                                                                        \
         INT("transaction_timeout", transaction_timeout, 1, 86400,                                  \
-            "longest time of a message, with its resends", KEPT, .unit = "s", ##__VA_ARGS__),      \
+            "longest time of a message, with its resends", .unit = "s", .exported = true,          \
+            ##__VA_ARGS__),                                                                        \
         INT("health_sensitivity", health_sensitivity, 0, 1000, "decrease of health by a failure",  \
-            KEPT, ##__VA_ARGS__),                                                                  \
+            .exported = true, ##__VA_ARGS__),                                                      \
         INT("recovery_interval", recovery_interval, 1, 86400,                                      \
             "time between pings of an NI that is not healthy", KEPT, .unit = "s", ##__VA_ARGS__),  \
         INT("router_sensitivity", router_sensitivity, 0, 100,                                      \
@@ -81,11 +82,11 @@ static const struct cfg_key buffers_keys[] = {
         INT("response_tracking", response_tracking, 0, 3, "which responses are waited for", KEPT,  \
             ##__VA_ARGS__),                                                                        \
         INT("recovery_limit", recovery_limit, 0, CFG_MAX_INT,                                      \
-            "time after which an NI that is not healthy is not pinged any more", KEPT,             \
-            .unit = "s", ##__VA_ARGS__),                                                           \
+            "time since a peer NI was last heard after which it is not pinged any more, 0: none",  \
+            .exported = true, .unit = "s", ##__VA_ARGS__),                                         \
         INT("max_recovery_ping_interval", max_recovery_ping_interval, 1, 86400,                    \
-            "longest time between pings of an NI that is not healthy", KEPT, .unit = "s",          \
-            ##__VA_ARGS__)
+            "longest time between pings of an NI that is not healthy", .unit = "s",                \
+            .exported = true, ##__VA_ARGS__)
 
 static const struct cfg_key global_keys[] = {
     GLOBAL_KEYS(),

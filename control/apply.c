@@ -245,6 +245,17 @@ static int set_timing(const struct controller *c, const struct cfg *to, struct e
     return lnet_timing_set(c->node, &timing, err);
 }
 
+int control_set_health(struct lnet_node *node, const struct cfg *to, struct err *err)
+{
+    struct lnet_health_rules rules = {.sensitivity = (unsigned)to->health_sensitivity,
+                                      .retry_count = (unsigned)to->retry_count,
+                                      .transaction_timeout = (unsigned)to->transaction_timeout,
+                                      .recovery_limit = (unsigned)to->recovery_limit,
+                                      .max_interval = (unsigned)to->max_recovery_ping_interval};
+
+    return lnet_health_set(node, &rules, err);
+}
+
 static void set_log(const struct cfg *to)
 {
     for (int i = 0; i < LOG_MODULES; i++)
@@ -276,6 +287,8 @@ static int set_part(void *arg, enum cfg_part part, const struct cfg *to, struct 
         return lnet_routing_set(c->node, to->routing, err);
     case CFG_PART_TIMING:
         return set_timing(c, to, err);
+    case CFG_PART_HEALTH:
+        return control_set_health(c->node, to, err);
     case CFG_PART_ADMISSION:
         return lnet_admission_set(c->node, &admission, err);
     case CFG_PART_ACCESS:

@@ -102,6 +102,8 @@ void control_log_lowered(const struct lnet_ni_conf *conf, const struct lnet_ni *
 
 /* Gives the node the configured peers of a document, before it is started or after. */
 int control_begin_peers(struct lnet_node *node, const struct cfg *cfg, struct err *err);
+/* Gives the node the rules of health of a document. */
+int control_set_health(struct lnet_node *node, const struct cfg *to, struct err *err);
 /* Puts the access rules of a document in place of those there are. */
 int control_set_access(struct lnet_node *node, const struct cfg *to, struct err *err);
 

@@ -277,8 +277,6 @@ static const struct cli_command own[] = {
          "nothing where there are none.",
      .run = cmd_udsp_show,
      .params = CLI_PARAMS(CLI_NUMBER("idx", 'i', -1, INT32_MAX, NULL, "only the policy with it"))},
-    NOTHING("debug recovery", "Prints nothing: millraced has no queues of NIs in recovery.",
-            CLI_PARAMS(CLI_FLAG("local", 'l', "of NIs"), CLI_FLAG("peer", 'p', "of peer NIs"))),
     FAULT_ADD(
         "fault drop add",
         "Adds a rule by which messages are dropped on purpose, in front of the other rules.",
@@ -353,7 +351,7 @@ static const struct cli_command own[] = {
             "`millrace net del` and `millrace net add` make it anew"),
     REFUSED("udsp", "millraced does not act on selection policies yet",
             "`udsp` in a configuration is kept and shown by `millrace config show`"),
-    REFUSED("debug", "millraced has no recovery queues and no kernel log",
+    REFUSED("debug", "millraced has no kernel log",
             "see `millrace peer show -v --millrace`, `millrace drops` and `millrace why NID`"),
     REFUSED("cpt-of-nid", "the threads of millraced are not the CPTs of a kernel",
             "`millrace peer show --nid NID -v --millrace` names the reactor of a peer"),

@@ -227,6 +227,27 @@ static json_t *edit_buffers(struct cli *cli, json_t *result, const json_t *args)
     return shown;
 }
 
+/* ---- recovery ---- */
+
+/* §10.6: `nid-0`, `nid-1` … below a heading; nothing of an empty queue. */
+static json_t *edit_recovery(struct cli *cli, json_t *result, const json_t *args)
+{
+    const json_t *nids = json_object_get(result, "nids");
+    json_t *rows = json_object(), *shown = json_object();
+    char key[32];
+
+    for (size_t i = 0; i < json_array_size(nids); i++) {
+        snprintf(key, sizeof(key), "nid-%zu", i);
+        json_object_set(rows, key, json_array_get(nids, i));
+    }
+    if (json_object_size(rows) > 0)
+        json_object_set(shown, cli_flag(args, "local") ? "Local NI recovery" : "Peer NI recovery",
+                        rows);
+    json_decref(rows);
+    json_decref(result);
+    return shown;
+}
+
 /* ---- why ---- */
 
 /* Prints text, and the host if the text is a NID with a name. */
@@ -478,6 +499,7 @@ static const struct cli_view views[] = {
     {"global show", .wrap = "global"},
     {"admission show", .wrap = "admission"},
     {"buffers show", .edit = edit_buffers},
+    {"debug recovery", .edit = edit_recovery},
     {"drops", .params = ALL_DROPS, .edit = edit_counts},
     {"counters", .edit = edit_counts,
      .params = CLI_PARAMS(CLI_FLAG("all", 'a', "also counters that did not change"))},

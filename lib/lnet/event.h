@@ -28,6 +28,8 @@ enum lnet_node_event_kind {
     LNET_NODE_EV_BUFFERS_EXHAUSTED, /* value: pool; a header waits and none did before */
     LNET_NODE_EV_BUFFERS_FREE,      /* value: pool; no header waits any more */
     LNET_NODE_EV_ROUTING,           /* value: enum lnet_routing */
+    LNET_NODE_EV_NI_HEALTH,         /* nid; value: the health from now on; drop: why, if known */
+    LNET_NODE_EV_PEER_HEALTH,       /* the same of a peer NI */
     LNET_NODE_EV_COUNT
 };
 

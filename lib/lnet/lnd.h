@@ -76,6 +76,15 @@ struct lnet_result {
 _Static_assert(sizeof(struct lnet_result) == 8, "it is kept in each message");
 #define LNET_RESULT_OK ((struct lnet_result){LNET_DROP_NONE, LNET_HEALTH_OK})
 
+/* Failures that a peer NI counts, in lnetctl's order. §10.3 */
+enum lnet_peer_health {
+    LNET_PEER_DROPPED,
+    LNET_PEER_TIMEOUT,
+    LNET_PEER_ERROR,
+    LNET_PEER_NETWORK_TIMEOUT,
+    LNET_PEER_HEALTH_COUNTS
+};
+
 /* Payload: a list of segments and who gives them back. */
 struct lnet_sgl {
     struct mem_seg *seg;
@@ -156,12 +165,16 @@ struct lnet_ni {
      * memory is used again when mem_held() says no. */
     bool tx_refers;
     /* ---- written on the node's home reactor only, read anywhere (relaxed) ---- */
-    uint32_t status;      /* LNET_NI_UP or LNET_NI_DOWN, as published in the ping info */
-    bool fatal;           /* the link or device is down */
-    bool pinged;          /* a ping GET has come in on it */
-    uint64_t alive_us;    /* last sign of life of its net: a PUT or a GET of any peer */
-    uint64_t requests;    /* lnet_ni_requests() at the last look */
-    uint32_t links_heard; /* calls of lnet_ni_link() that have arrived */
+    uint32_t status;       /* LNET_NI_UP or LNET_NI_DOWN, as published in the ping info */
+    bool fatal;            /* the link or device is down */
+    bool pinged;           /* a ping GET has come in on it */
+    uint16_t health;       /* 0..LNET_MAX_HEALTH: health/health.h */
+    uint8_t ping_count;    /* recovery pings since a message came in on it */
+    bool recovering;       /* it is in the recovery queue */
+    uint64_t next_ping_us; /* of these; 0: none is due */
+    uint64_t alive_us;     /* last sign of life of its net: a PUT or a GET of any peer */
+    uint64_t requests;     /* lnet_ni_requests() at the last look */
+    uint32_t links_heard;  /* calls of lnet_ni_link() that have arrived */
     /* ---- written by the caller of lnet_ni_link() ---- */
     bool link_up;
     uint32_t links_told;
@@ -199,6 +212,7 @@ struct lnet_peer_ni {
     uint64_t last_alive_us;    /* last time anything was received from it; 0 = never */
     uint32_t tx_queued;        /* messages for it that the LND has not accepted yet */
     bool rtr_waking;
+    uint16_t health;               /* 0..LNET_MAX_HEALTH: health/health.h */
     struct lnet_peer_ni *rtr_next; /* in shard->rtr_wake */
     /* ---- */
     struct lnet_credits rtr;   /* router credits of messages from it (credit/admit.c) */
@@ -224,11 +238,21 @@ struct lnet_peer_ni {
     uint32_t stalled;           /* receives from it that are charged to the stall account */
     uint32_t slow_hops_until_s; /* until then only what goes to quick next hops holds its credits */
     uint64_t unconnected_until_us; /* until then none of its headers waits for their share */
+    /* ---- health/health.h ---- */
+    uint64_t health_count[LNET_PEER_HEALTH_COUNTS];
+    uint64_t next_ping_us; /* of the recovery pings; 0: none is due */
+    TAILQ_ENTRY(lnet_peer_ni) health_changed, recovery;
+    bool is_changed, is_recovering; /* it is in these queues of its shard */
+    uint8_t ping_count;             /* recovery pings since a message came from it */
+    uint8_t health_cause;           /* of the failures in health_asked */
+    uint16_t health_asked;          /* failures that count if its peer has several NIs */
+    uint8_t spare[50];
 };
 
 _Static_assert(offsetof(struct lnet_peer_ni, rtr) == 128, "blocks of two cache lines");
 _Static_assert(offsetof(struct lnet_peer_ni, drop_count) == 256, "blocks of two cache lines");
-_Static_assert(sizeof(struct lnet_peer_ni) == 384, "blocks of two cache lines");
+_Static_assert(offsetof(struct lnet_peer_ni, health_count) == 384, "blocks of two cache lines");
+_Static_assert(sizeof(struct lnet_peer_ni) == 512, "blocks of two cache lines");
 
 #define LNET_MD_MAX_SEGS 4 /* segments of an end node's MD */
 

@@ -306,6 +306,29 @@ int lnet_timing_set(struct lnet_node *node, const struct lnet_timing *set, struc
 /* Control. */
 void lnet_timing_get(const struct lnet_node *node, struct lnet_timing *out);
 
+/* Rules of health, docs/protocol/lnet-core.md §6. */
+struct lnet_health_rules {
+    unsigned sensitivity;         /* step of health, 0..LNET_MAX_HEALTH; 0: no health */
+    unsigned retry_count;         /* and */
+    unsigned transaction_timeout; /* s; a failure after that time says nothing of health */
+    unsigned recovery_limit;      /* s since the last sign of life of a peer NI; 0: no limit */
+    unsigned max_interval;        /* s, between recovery pings */
+};
+#define LNET_HEALTH_RULES ((struct lnet_health_rules){100, 2, 150, 0, 900}) /* the defaults */
+/* Sets all of them, for what happens from now on. Control. -EINVAL: sensitivity, or a time of 0. */
+int lnet_health_set(struct lnet_node *node, const struct lnet_health_rules *rules, struct err *err);
+/* `lnetctl net set --health` of an NI. Control. done comes later. -ENOENT, -ERANGE, -ENOMEM. */
+int lnet_ni_health_set(struct lnet_node *node, const struct lnet_nid *nid, int health,
+                       lnet_done_fn done, void *arg, struct err *err);
+
+/* Lists what is in recovery (`lnetctl debug recovery`): NIs if local, else peer NIs. n: of the
+ * NIDs, at most LNET_RECOVERY_MAX; total: of all. fn runs once, on the control thread. 0 or
+ * -ENOMEM. */
+#define LNET_RECOVERY_MAX 1024
+typedef void (*lnet_recovery_fn)(void *arg, const struct lnet_nid *nids, unsigned n,
+                                 unsigned total);
+int lnet_recovery_get(struct lnet_node *node, bool local, lnet_recovery_fn fn, void *arg);
+
 /* Turns the discovery of peers on or off, §3.5; it is on after lnet_node_create(). The ping info
  * says so at once. Multi-rail peers get it in a PUSH when discovery is turned off, and then this
  * node begins no discovery and learns no NIDs from PUSHes. -ENOMEM. */
@@ -359,6 +382,7 @@ void lnet_drop_example_get(const struct lnet_node *node, enum lnet_drop reason,
 
 struct lnet_ni_stats {
     uint64_t sent[LNET_MSG_TYPES], received[LNET_MSG_TYPES], dropped[LNET_MSG_TYPES];
+    uint64_t health[LNET_HEALTH_COUNT]; /* failures by status: those that are the NI's, §6.2 */
 };
 void lnet_ni_stats_get(const struct lnet_node *node, unsigned ni, struct lnet_ni_stats *out);
 
@@ -402,6 +426,10 @@ struct lnet_peer_ni_row {
     bool up; /* has a connection */
     uint64_t last_alive_us;
     uint64_t send_count[LNET_MSG_TYPES], recv_count[LNET_MSG_TYPES], drop_count[LNET_MSG_TYPES];
+    uint64_t health_count[LNET_PEER_HEALTH_COUNTS];
+    int health;
+    unsigned ping_count;   /* recovery pings, and */
+    uint64_t next_ping_us; /* when the next one is due; 0: none */
     uint32_t tx_queued;
     uint64_t tx_queued_bytes;
     struct lnd_peer_info lnd;
@@ -471,11 +499,14 @@ struct lnet_why_route {
     struct lnet_route_row row;
     enum lnet_why why;
     uint64_t queued_bytes;
+    int health; /* of the gateway's peer NI that is best */
 };
 struct lnet_why_ni { /* an NI of ours and a peer NI that a message could go to */
     unsigned index;
     struct lnet_nid peer_ni;
     enum lnet_why why;
+    int health;         /* of the NI */
+    int peer_ni_health; /* -1: of a peer NI that is no gateway's, its home knows it */
 };
 /* The verdict of the access rules; a name "" = no rule. */
 struct lnet_why_access {
@@ -596,8 +627,9 @@ struct lnet_md {
     uint32_t refs;
     uint32_t local_offset;
     struct lnet_nid target; /* of its last PUT or GET: another NID of a multi-rail peer, perhaps */
-    uint32_t replies, acks; /* that may still come: asked for with this MD's handle */
-    struct lnet_nid asked;  /* the neighbour asked for these; ANY: several, or behind a router */
+    struct lnet_nid next_hop; /* of the same, as it was chosen */
+    uint32_t replies, acks;   /* that may still come: asked for with this MD's handle */
+    struct lnet_nid asked;    /* the neighbour asked for these; ANY: several, or behind a router */
     uint8_t state;
 };
 

@@ -8,6 +8,7 @@
 #include "lib/lnet/api/api.h"
 #include "lib/lnet/credit/credit.h"
 #include "lib/lnet/fault/fault.h"
+#include "lib/lnet/health/health.h"
 #include "lib/lnet/path/path.h"
 #include "lib/lnet/peer/peer_ni.h"
 #include "lib/lnet/ping/ping.h"
@@ -303,12 +304,16 @@ void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result)
     result = lnet_result_of_ni(rx->ni, result);
     rx->wait = LNET_RX_NOT_WAITING;
     if (!rx->msg) {
-        if (rx->drop == LNET_DROP_NONE && !result.reason)
+        if (rx->drop == LNET_DROP_NONE && !result.reason) {
             lnet_rx_count(rx);
+            lnet_health_received(rx);
+        }
         return;
     }
     if (result.reason)
-        lnet_count_failed(rx->shard, result);
+        lnet_health_failed(rx->shard, rx->ni, rx->from, result, 0);
+    else if (result.health == LNET_HEALTH_OK)
+        lnet_health_received(rx);
     if (rx->msg->kind == LNET_KIND_FORWARD)
         forward(rx, result);
     else

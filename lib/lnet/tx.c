@@ -11,6 +11,7 @@
 #include "lib/lnet/tx.h"
 #include "lib/lnet/credit/credit.h"
 #include "lib/lnet/fault/fault.h"
+#include "lib/lnet/health/health.h"
 #include "lib/lnet/peer/peer_ni.h"
 #include "lib/lnet/shard/conf.h"
 #include "lib/reactor/wait.h"
@@ -458,8 +459,10 @@ static void sent(struct lnet_msg *msg, struct lnet_result result)
 
     msg->result = result = lnet_result_of_ni(msg->tx_ni, result);
     if (result.reason) {
-        lnet_count_failed(s, result);
+        lnet_health_failed(s, msg->tx_ni, peer, result, msg->handed_us);
         note_pair(peer, msg);
+    } else if (result.health == LNET_HEALTH_OK) {
+        lnet_health_sent(s, msg->tx_ni);
     }
     if (may_go_again(msg, result)) {
         msg->tx_peer = NULL;

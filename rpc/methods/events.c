@@ -52,6 +52,8 @@ static const struct {
         {"buffers_free", "free",
          "nothing waits for a {pool} router buffer of reactor {reactor} any more"},
     [LNET_NODE_EV_ROUTING] = {"routing", NULL, "routing is {state}"},
+    [LNET_NODE_EV_NI_HEALTH] = {"ni_health", NULL, "the health of NI {nid} is {health}"},
+    [LNET_NODE_EV_PEER_HEALTH] = {"peer_health", NULL, "the health of peer NI {nid} is {health}"},
     [LNET_NODE_EV_COUNT] = {"config_applied"},
     {"config_confirmed"},
     {"config_rolled_back", .trouble = true},
@@ -390,6 +392,10 @@ static json_t *members_of(const struct lnet_node_event *row)
     case LNET_NODE_EV_BUFFERS_FREE:
         return json_pack("{s:s, s:i}", "pool", rpc_pool_names[(unsigned)row->value % LNET_POOLS],
                          "reactor", (int)row->reactor);
+    case LNET_NODE_EV_NI_HEALTH:
+    case LNET_NODE_EV_PEER_HEALTH:
+        return json_pack("{s:o, s:i, s:s*}", "nid", rpc_nid(&row->nid), "health", row->value,
+                         "reason", row->drop ? lnet_drop_info(row->drop)->name : NULL);
     case LNET_NODE_EV_ROUTING:
         return json_pack("{s:s}", "state", routing[row->value & 3]);
     default:

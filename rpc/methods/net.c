@@ -40,14 +40,6 @@ static json_t *cpts(const struct rpc_ctx *ctx)
     return json_string(text);
 }
 
-/* Health is not kept: but for the state of the link this is what an NI that is well has. */
-static json_t *ni_health(bool fatal, int value)
-{
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "fatal_error",
-                     fatal ? 1 : 0, "health value", value, "interrupts", 0, "dropped", 0, "aborted",
-                     0, "no route", 0, "timeouts", 0, "error", 0, "ping_count", 0, "next_ping", 0);
-}
-
 static json_t *ni_tunables(const struct lnet_tunables *tun)
 {
     return json_pack("{s:i, s:i, s:i, s:i}", "peer_timeout", tun->peer_timeout, "peer_credits",
@@ -108,10 +100,26 @@ struct ni_view {
     const char *ifname;         /* "": none */
     bool down, fatal;
     int health, dev_cpt;
+    unsigned ping_count; /* of its recovery */
+    uint64_t next_ping_us;
     struct lnet_ni_stats stats;
     const struct lnet_tunables *tun;
     json_t *lnd_tunables, *own; /* NULL: none */
 };
+
+static json_t *ni_health(const struct ni_view *v)
+{
+    const uint64_t *n = v->stats.health;
+
+    return json_pack(
+        "{s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:I}", "fatal_error", v->fatal ? 1 : 0,
+        "health value", v->health, "interrupts", (json_int_t)n[LNET_HEALTH_LOCAL_INTERRUPT],
+        "dropped", (json_int_t)n[LNET_HEALTH_LOCAL_DROPPED], "aborted",
+        (json_int_t)n[LNET_HEALTH_LOCAL_ABORTED], "no route",
+        (json_int_t)n[LNET_HEALTH_LOCAL_NO_ROUTE], "timeouts",
+        (json_int_t)n[LNET_HEALTH_LOCAL_TIMEOUT], "error", (json_int_t)n[LNET_HEALTH_LOCAL_ERROR],
+        "ping_count", (int)v->ping_count, "next_ping", (json_int_t)(v->next_ping_us / 1000000));
+}
 
 /* docs/protocol/lnet-core.md §10.2, in its order. */
 static json_t *view_row(const struct rpc_ctx *ctx, const struct ni_view *v)
@@ -124,11 +132,10 @@ static json_t *view_row(const struct rpc_ctx *ctx, const struct ni_view *v)
     rpc_add_sums(row, v->stats.sent, v->stats.received, v->stats.dropped);
     json_object_set_new(row, "udsp info", rpc_udsp());
     rpc_add_types(row, v->stats.sent, v->stats.received, v->stats.dropped);
-    json_object_update_new(row,
-                           json_pack("{s:o, s:o, s:o*, s:i, s:o, s:o*}", "health stats",
-                                     ni_health(v->fatal, v->health), "tunables",
-                                     ni_tunables(v->tun), "lnd tunables", v->lnd_tunables,
-                                     "dev cpt", v->dev_cpt, "CPT", cpts(ctx), "millrace", v->own));
+    json_object_update_new(row, json_pack("{s:o, s:o, s:o*, s:i, s:o, s:o*}", "health stats",
+                                          ni_health(v), "tunables", ni_tunables(v->tun),
+                                          "lnd tunables", v->lnd_tunables, "dev cpt", v->dev_cpt,
+                                          "CPT", cpts(ctx), "millrace", v->own));
     return row;
 }
 
@@ -137,7 +144,9 @@ static json_t *ni_row(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
     struct ni_view v = {.nid = &ni->nid,
                         .ifname = ni->ifname,
                         .fatal = relaxed_load(&ni->fatal),
-                        .health = 1000,
+                        .health = relaxed_load(&ni->health),
+                        .ping_count = relaxed_load(&ni->ping_count),
+                        .next_ping_us = relaxed_load(&ni->next_ping_us),
                         .dev_cpt = -1,
                         .tun = &ni->tun,
                         .lnd_tunables = lnd_tunables(ni->net, &ni->lnd_tun, document_ni(ctx, ni)),
@@ -406,20 +415,83 @@ void rpc_net_del(struct jrpc_call *call, const struct jrpc_arg *args)
                   args[0].string);
 }
 
+/* The health of NIs, which is not of the document. */
+struct health_call {
+    struct jrpc_call *call; /* NULL: another part of the command answers */
+    unsigned pending;
+    int rc;
+};
+
+static void health_done(void *arg, int rc, const struct err *err)
+{
+    struct health_call *h = arg;
+
+    h->rc = rc ? rc : h->rc;
+    if (--h->pending > 0)
+        return;
+    if (h->call && h->rc == 0)
+        jrpc_result(h->call, json_true());
+    else if (h->call)
+        jrpc_fail(h->call, -h->rc, "nid", "net_get lists the NIs there are", "an NI is gone");
+    free(h);
+}
+
+/* Returns the number of NIs that are set. */
+static unsigned set_health(struct jrpc_call *call, const struct jrpc_arg *args, bool answers)
+{
+    struct lnet_node *node = ((const struct rpc_ctx *)jrpc_ctx(call))->control->node;
+    struct health_call *h = calloc(1, sizeof(*h));
+    struct err err = {0};
+    unsigned n = 0;
+
+    if (!h)
+        return 0;
+    *h = (struct health_call){.call = answers ? call : NULL, .pending = 1};
+    for (unsigned i = 0; i < lnet_ni_count(node); i++) {
+        const struct lnet_ni *ni = lnet_ni_at(node, i);
+
+        if (!ni || (args[0].given && ni->net != args[0].net) ||
+            (args[1].given && !nid_same(&ni->nid, &args[1].nid)))
+            continue;
+        h->pending++;
+        if (lnet_ni_health_set(node, &ni->nid, (int)args[5].integer, health_done, h, &err) == 0)
+            n++;
+        else
+            h->pending--;
+    }
+    if (n == 0)
+        h->call = NULL;
+    health_done(h, 0, NULL);
+    return n;
+}
+
+static void no_such_ni(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    jrpc_fail(call, ENOENT, args[1].given ? "nid" : "net", "net_get lists the NIs there are",
+              "there is no such NI");
+}
+
 void rpc_net_set(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     bool all = args[2].given && args[2].boolean, any = false;
+    bool tunables = args[3].given || args[4].given;
     struct cfg *cfg;
 
     if (!args[0].given && !args[1].given && !all) {
         jrpc_fail(call, EINVAL, "nid", "give net, nid or all", "it is not said which NI");
         return;
     }
-    if (!args[3].given && !args[4].given) {
-        jrpc_fail(call, EINVAL, "lnd_timeout", "give lnd_timeout or conns_per_peer",
+    if (!tunables && !args[5].given) {
+        jrpc_fail(call, EINVAL, "lnd_timeout", "give lnd_timeout, conns_per_peer or health",
                   "nothing is to be set");
         return;
     }
+    if (args[5].given && set_health(call, args, !tunables) == 0) {
+        no_such_ni(call, args);
+        return;
+    }
+    if (!tunables)
+        return;
     cfg = rpc_edit(call);
     for (unsigned i = 0; cfg && i < cfg->ni_count; i++) {
         if (!ni_meant(&cfg->ni[i], &args[0], NULL, &args[1]))
@@ -433,6 +505,5 @@ void rpc_net_set(struct jrpc_call *call, const struct jrpc_arg *args)
     if (any)
         rpc_commit(call, cfg, rpc_changed, call);
     else if (cfg)
-        jrpc_fail(call, ENOENT, args[1].given ? "nid" : "net", "net_get lists the NIs there are",
-                  "there is no such NI");
+        no_such_ni(call, args);
 }

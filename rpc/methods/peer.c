@@ -37,12 +37,16 @@ static json_t *peer_own(const struct lnet_peer_ni_row *peer)
         "bulk_out", (int)lnd->conns[3], "alive_ms_ago", rpc_ms_ago(peer->last_alive_us));
 }
 
-/* The value is the operator's (peer_set); failures do not change it. */
 static json_t *peer_health(const struct lnet_peer_row *row)
 {
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "health value", row->health, "dropped",
-                     0, "timeout", 0, "error", 0, "network timeout", 0, "ping_count", 0,
-                     "next_ping", 0);
+    const uint64_t *n = row->ni.health_count;
+
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:i, s:I}", "health value", row->health, "dropped",
+                     (json_int_t)n[LNET_PEER_DROPPED], "timeout", (json_int_t)n[LNET_PEER_TIMEOUT],
+                     "error", (json_int_t)n[LNET_PEER_ERROR], "network timeout",
+                     (json_int_t)n[LNET_PEER_NETWORK_TIMEOUT], "ping_count",
+                     (int)row->ni.ping_count, "next_ping",
+                     (json_int_t)(row->ni.next_ping_us / 1000000));
 }
 
 /* The status word of the peer's ping info comes first, then the connection. */

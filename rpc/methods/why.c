@@ -17,11 +17,11 @@ static json_t *route_row(const struct lnet_why_route *route)
 {
     const struct lnet_route_row *row = &route->row;
 
-    return json_pack("{s:o, s:o, s:i, s:I, s:s, s:I, s:s, s:s}", "net", rpc_net(row->conf.net),
+    return json_pack("{s:o, s:o, s:i, s:I, s:s, s:i, s:I, s:s, s:s}", "net", rpc_net(row->conf.net),
                      "gateway", rpc_nid(&row->conf.gateway), "hop", row->conf.hops, "priority",
-                     (json_int_t)row->conf.priority, "state", row->up ? "up" : "down", "queued",
-                     (json_int_t)route->queued_bytes, "verdict", lnet_why_name(route->why), "text",
-                     lnet_why_text(route->why));
+                     (json_int_t)row->conf.priority, "state", row->up ? "up" : "down", "health",
+                     route->health, "queued", (json_int_t)route->queued_bytes, "verdict",
+                     lnet_why_name(route->why), "text", lnet_why_text(route->why));
 }
 
 static json_t *routes(const struct lnet_why_answer *a)
@@ -39,10 +39,11 @@ static json_t *ni_row(const struct why_call *w, const struct lnet_ni *ni,
     const struct inet_if *ifp = rpc_why_interface(w->ctx, &ni->nid);
     const char *link = !ifp ? NULL : inet_if_link(ifp) ? "up" : "down";
 
-    return json_pack("{s:o, s:s*, s:s*, s:o, s:s, s:s}", "nid", rpc_nid(&ni->nid), "port",
-                     ifp ? inet_if_port(ifp)->name : NULL, "link", link, "peer_ni",
-                     rpc_nid(&pair->peer_ni), "verdict", lnet_why_name(pair->why), "text",
-                     lnet_why_text(pair->why));
+    return json_pack("{s:o, s:s*, s:s*, s:i, s:o, s:o*, s:s, s:s}", "nid", rpc_nid(&ni->nid),
+                     "port", ifp ? inet_if_port(ifp)->name : NULL, "link", link, "health",
+                     pair->health, "peer_ni", rpc_nid(&pair->peer_ni), "peer_ni_health",
+                     pair->peer_ni_health < 0 ? NULL : json_integer(pair->peer_ni_health),
+                     "verdict", lnet_why_name(pair->why), "text", lnet_why_text(pair->why));
 }
 
 static json_t *nis(const struct why_call *w, const struct lnet_why_answer *a)
@@ -66,12 +67,12 @@ static json_t *peer_ni(const struct lnet_why_answer *a)
 
     if (!a->peer_known)
         return json_pack("{s:o, s:s}", "nid", rpc_nid(&a->next_hop), "state", state);
-    return json_pack("{s:o, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:o*}", "nid",
-                     rpc_nid(&a->next_hop), "state", state, "connecting", (int)p->lnd.connecting,
-                     "max_ni_tx_credits", p->tx.max, "available_tx_credits", p->tx.now,
-                     "tx_waiting", (json_int_t)p->tx_waiting, "tx_queued", (json_int_t)p->tx_queued,
-                     "tx_q_num_of_buf", (json_int_t)p->tx_queued_bytes, "reactor", (int)p->reactor,
-                     "alive_ms_ago", rpc_ms_ago(p->last_alive_us));
+    return json_pack("{s:o, s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:o*}", "nid",
+                     rpc_nid(&a->next_hop), "state", state, "health", p->health, "connecting",
+                     (int)p->lnd.connecting, "max_ni_tx_credits", p->tx.max, "available_tx_credits",
+                     p->tx.now, "tx_waiting", (json_int_t)p->tx_waiting, "tx_queued",
+                     (json_int_t)p->tx_queued, "tx_q_num_of_buf", (json_int_t)p->tx_queued_bytes,
+                     "reactor", (int)p->reactor, "alive_ms_ago", rpc_ms_ago(p->last_alive_us));
 }
 
 /* ---- sentences ---- */

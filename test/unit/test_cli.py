@@ -271,7 +271,7 @@ def test_groups():
 
 def test_no_effect():
     """A setting that is kept without effect: the command says so."""
-    for name, value in (("numa_range", "1"), ("health_sensitivity", "0")):
+    for name, value in (("numa_range", "1"), ("response_tracking", "0")):
         has(cli("set", name, value)[1], f"millrace: {name} is kept and shown, and has no effect in this version\n")
     since = "has no effect, as on kernel nodes since Lustre 2.17"
     has(cli("set", "router_sensitivity", "99")[1], f"millrace: router_sensitivity is kept and shown, and {since}\n")
@@ -281,7 +281,7 @@ def test_no_effect():
         assert cli("net", "add", "--net", "tcp88", "--nid", "127.0.0.88@tcp88", *options)[1] == said
         cli("net", "del", "--net", "tcp88")
     has(cli("config", "apply", "--merge", "-", stdin="global: {router_sensitivity: 98}\n")[1], "global.router_sensitivity: " + since)
-    for name, value in (("numa_range", "0"), ("router_sensitivity", "100"), ("health_sensitivity", "100"), ("retry_count", "2"),
+    for name, value in (("numa_range", "0"), ("router_sensitivity", "100"), ("response_tracking", "3"), ("retry_count", "2"),
                         ("router_ping_timeout", "50")):
         cli("set", name, value)
 

@@ -550,6 +550,7 @@ static struct lnet_msg *originate(struct lnet_md *md, const struct lnet_nid *src
     msg->hdr.src_nid = msg->tx_ni->nid;
     msg->md = md;
     md->target = msg->hdr.dest_nid;
+    md->next_hop = msg->next_hop;
     *rc = 0;
     return msg;
 }

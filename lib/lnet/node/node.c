@@ -5,6 +5,7 @@
 #include "lib/lnet/api/api.h"
 #include "lib/lnet/credit/credit.h"
 #include "lib/lnet/fault/fault.h"
+#include "lib/lnet/health/health.h"
 #include "lib/lnet/node/node_internal.h"
 #include "lib/lnet/peer/peer_ni.h"
 #include "lib/lnet/peer/peers.h"
@@ -58,6 +59,9 @@ static int shard_create(struct lnet_node *node, unsigned index, struct err *err)
     rc = lnet_tx_init(s, err);
     if (rc)
         return rc;
+    rc = lnet_health_init(s, err);
+    if (rc)
+        return rc;
     return lnet_peer_nis_init(s, max_peers, err);
 }
 
@@ -67,6 +71,7 @@ static void shard_destroy(struct lnet_shard *s)
         return;
     lnet_credit_shard_fini(s);
     lnet_tx_fini(s);
+    lnet_health_fini(s);
     lnet_peer_nis_fini(s);
     lnet_msgs_fini(s);
     free(s->gw_seq);
@@ -96,6 +101,7 @@ int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, 
     node->timing.source_check = opts->source_check;
     node->timing.rules = opts->rules;
     node->guard = opts->guard;
+    node->health = LNET_HEALTH_RULES;
     node->egress_share = opts->egress_share ? opts->egress_share : EGRESS_SHARE_DEFAULT;
     node->buffer_wait = opts->buffer_wait ? opts->buffer_wait : BUFFER_WAIT_DEFAULT;
     rc = lnet_memory_plan(opts, node->nshards, &node->plan, err);
@@ -239,6 +245,7 @@ static struct lnet_ni *ni_new(struct lnet_node *node, const struct lnet_ni_conf 
     ni->index = index;
     ni->pair = free_pair(node, conf->net);
     ni->status = LNET_NI_UP;
+    ni->health = LNET_MAX_HEALTH;
     ni->link_up = true;
     ni->state = LNET_NI_NEW;
     memcpy(ni->ifname, conf->ifname, sizeof(ni->ifname));

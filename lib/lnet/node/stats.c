@@ -62,6 +62,8 @@ void lnet_ni_stats_get(const struct lnet_node *node, unsigned ni, struct lnet_ni
         out->received[t] -= base->received[t];
         out->dropped[t] -= base->dropped[t];
     }
+    for (unsigned h = 0; h < LNET_HEALTH_COUNT; h++)
+        out->health[h] -= base->health[h];
 }
 
 /* ---- beginning again ---- */

@@ -52,6 +52,7 @@ static struct lnet_why_route route_row(const struct lnet_route *r, const struct 
                 .up = lnet_gw_alive(r->gw) && relaxed_load(&r->up),
                 .single_hop = relaxed_load(&r->single_hop)},
         .queued_bytes = relaxed_load(&ni->queued_bytes),
+        .health = (int)relaxed_load(&ni->health),
     };
 }
 
@@ -92,6 +93,8 @@ static void list_pairs(const struct lnet_shard *s, struct lnet_why_answer *a,
             continue;
         row->index = ni->index;
         row->peer_ni = *hop->nid;
+        row->health = (int)relaxed_load(&ni->health);
+        row->peer_ni_health = hop->gw_ni ? (int)relaxed_load(&hop->gw_ni->health) : -1;
         if (src && ni != src)
             row->why = LNET_WHY_NOT_SOURCE;
         else if (other != LNET_WHY_CHOSEN)

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Changes of peers by the operator: which peers are configured (`lnetctl peer add`, `peer del`) and
- * `peer set`. docs/protocol/lnet-core.md §10.1. The node's home makes them, some in an iteration;
- * requests are served in their order.
+ * Changes of peers by the operator: which peers are configured (`lnetctl peer add`, `peer del`).
+ * docs/protocol/lnet-core.md §10.1. The node's home makes them, some in an iteration; requests are
+ * served in their order.
  */
-#include "lib/base/minmax.h"
 #include "lib/lnet/peer/peers.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define CHANGE_BURST 64 /* operations, or peers looked at, in one iteration of a reactor */
+#define CHANGE_BURST 64 /* operations in one iteration of a reactor */
 
 struct peer_change {
     struct lnet_node *node;
@@ -141,106 +140,5 @@ int lnet_peers_change(struct lnet_node *node, const struct lnet_peer_op *ops, un
     memcpy(c->op, ops, n * sizeof(*ops));
     c->task.fn = change_some;
     reactor_post(lnet_node_home(node), &c->task);
-    return 0;
-}
-
-/* ---- peer set ---- */
-
-/* Bits that say what is known of a peer, not what goes on. */
-#define STATE_SETTABLE                                                                             \
-    (PEER_MULTI_RAIL | PEER_NO_DISCOVERY | PEER_ROUTER_ENABLED | PEER_DISCOVERED |                 \
-     PEER_REDISCOVER | PEER_NIDS_UPTODATE | PEER_LOCK_PRIMARY)
-
-struct peer_set {
-    struct lnet_node *node;
-    struct lnet_nid nid; /* ANY: all */
-    int health;
-    int64_t state;
-    unsigned next; /* index of a peer */
-    lnet_done_fn done;
-    void *arg;
-    int rc;
-    struct err err;
-    struct reactor_task task;
-};
-
-static void set_deliver(struct reactor_task *task)
-{
-    struct peer_set *s = container_of(task, struct peer_set, task);
-
-    s->done(s->arg, s->rc, s->rc ? &s->err : NULL);
-    free(s);
-}
-
-static void set_state(struct peer *p, int64_t state)
-{
-    if (state >= 0)
-        p->state =
-            (p->state & ~(uint32_t)STATE_SETTABLE) | ((uint32_t)state & (uint32_t)STATE_SETTABLE);
-}
-
-static void set_peer(const struct peer_set *s, struct peer *p)
-{
-    struct peer_net *net;
-    struct peer_ni *ni;
-
-    set_state(p, s->state);
-    TAILQ_FOREACH(net, &p->nets, link)
-        TAILQ_FOREACH(ni, &net->nis, link)
-            if (s->health >= 0)
-                ni->health = s->health;
-}
-
-static void set_one(struct peer_set *s)
-{
-    struct peer *p = peer_table_get(s->node->peers, &s->nid);
-    char nid[LNET_NIDSTR_SIZE];
-
-    if (!p) {
-        s->rc = err_set(&s->err, -ENOSPC, "peer %s: %s", nid_format(&s->nid, nid), why(-ENOSPC));
-        return;
-    }
-    set_state(p, s->state);
-    if (s->health >= 0)
-        peer_table_find_ni(s->node->peers, &s->nid)->health = s->health;
-}
-
-static void set_some(struct reactor_task *task)
-{
-    struct peer_set *s = container_of(task, struct peer_set, task);
-    struct peer_table *t = s->node->peers;
-    unsigned last = min(t->highest, s->next + CHANGE_BURST);
-
-    if (!nid_is_any(&s->nid)) {
-        set_one(s);
-    } else {
-        for (; s->next < last; s->next++)
-            if (t->peers[s->next].nnis)
-                set_peer(s, &t->peers[s->next]);
-        if (s->next < t->highest) {
-            reactor_post(lnet_node_home(s->node), task);
-            return;
-        }
-    }
-    s->task.fn = set_deliver;
-    reactor_post(reactor_control(s->node->env), &s->task);
-}
-
-int lnet_peer_set(struct lnet_node *node, const struct lnet_nid *nid, int health, int64_t state,
-                  lnet_done_fn done, void *arg, struct err *err)
-{
-    struct peer_set *s;
-
-    if (health > LNET_MAX_HEALTH)
-        return err_set(err, -ERANGE, "health: at most %d", LNET_MAX_HEALTH);
-    if (state > UINT32_MAX)
-        return err_set(err, -ERANGE, "state: at most 32 bits");
-    s = calloc(1, sizeof(*s));
-    if (!s)
-        return err_set(err, -ENOMEM, "out of memory");
-    *s = (struct peer_set){
-        .node = node, .nid = *nid, .health = health, .state = state, .done = done, .arg = arg};
-    s->task.fn = set_some;
-    reactor_post(lnet_node_home(node), &s->task);
     return 0;
 }

@@ -34,6 +34,8 @@ int lnet_peer_nis_init(struct lnet_shard *s, unsigned max, struct err *err)
     if (!t || !t->peers || !t->hash)
         return err_set(err, -ENOMEM, "no memory for a table of %u peers; lower max_peers", max);
     TAILQ_INIT(&t->idle);
+    TAILQ_INIT(&t->changed);
+    TAILQ_INIT(&t->recovering);
     t->hash_mask = buckets - 1;
     for (unsigned i = max; i-- > 0;) {
         t->peers[i].hash_next = t->free_peers;
@@ -105,6 +107,12 @@ static void evict_one(struct lnet_shard *s)
     if (lnd && lnd->ops->peer_free)
         lnd->ops->peer_free(p);
     TAILQ_REMOVE(&s->peer->idle, p, idle);
+    if (p->is_changed)
+        TAILQ_REMOVE(&s->peer->changed, p, health_changed);
+    if (p->is_recovering) {
+        TAILQ_REMOVE(&s->peer->recovering, p, recovery);
+        s->peer->nrecovering--;
+    }
     link = &s->peer->hash[nid_hash(&p->nid) & s->peer->hash_mask];
     while (*link != p)
         link = &(*link)->hash_next;
@@ -154,9 +162,11 @@ struct lnet_peer_ni *lnet_peer_ni_get(struct lnet_node *node, const struct lnet_
     p->nid = *nid;
     p->shard = s;
     p->refs = 1;
+    p->health = LNET_MAX_HEALTH;
     p->gw_ni = lnet_gw_ni_find(node, nid);
     init_credits(node, p);
     lnet_gw_ni_publish(p);
+    lnet_gw_ni_publish_health(p);
     p->hash_next = *bucket;
     *bucket = p;
     s->peer->npeers++;
@@ -213,6 +223,7 @@ bool lnet_peer_nis_reset_counts(struct lnet_shard *s, uint32_t *slot)
         memset(p->send_count, 0, sizeof(p->send_count));
         memset(p->recv_count, 0, sizeof(p->recv_count));
         memset(p->drop_count, 0, sizeof(p->drop_count));
+        memset(p->health_count, 0, sizeof(p->health_count));
     }
     return *slot >= s->peer->peers_used;
 }
@@ -245,6 +256,10 @@ void lnet_peer_ni_row_fill(const struct lnet_shard *s, const struct lnet_peer_ni
     memcpy(row->send_count, p->send_count, sizeof(row->send_count));
     memcpy(row->recv_count, p->recv_count, sizeof(row->recv_count));
     memcpy(row->drop_count, p->drop_count, sizeof(row->drop_count));
+    memcpy(row->health_count, p->health_count, sizeof(row->health_count));
+    row->health = p->health;
+    row->ping_count = p->ping_count;
+    row->next_ping_us = p->next_ping_us;
     row->refs = p->refs;
     row->tx = p->tx;
     row->rtr = p->rtr;

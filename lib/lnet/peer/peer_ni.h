@@ -20,6 +20,9 @@ struct lnet_peer_shard {
     uint32_t hash_mask, npeers;
     uint32_t peers_used;             /* slots of peers[] that have ever been used */
     TAILQ_HEAD(, lnet_peer_ni) idle; /* refs == 0, oldest first */
+    /* health/: their health changed, or they are pinged until they are well again */
+    TAILQ_HEAD(lnet_peer_ni_list, lnet_peer_ni) changed, recovering;
+    unsigned nrecovering;
 };
 
 /* Returns how many peer NIs a shard has room for. */
@@ -48,6 +51,13 @@ static inline void lnet_gw_ni_publish(struct lnet_peer_ni *peer)
         return;
     relaxed_store(&g->tx_credits, peer->tx.now);
     relaxed_store(&g->queued_bytes, peer->tx_queued_bytes);
+}
+
+/* The same of its health, which changes seldom. */
+static inline void lnet_gw_ni_publish_health(struct lnet_peer_ni *peer)
+{
+    if (peer->gw_ni)
+        relaxed_store(&peer->gw_ni->health, peer->health);
 }
 
 /* Notifies the node's home that the state of a gateway's peer NI may have changed. Home of its NID.

@@ -65,7 +65,7 @@ static void fill_unused(const struct lnet_node *node, struct lnet_peer_row *row)
 {
     const struct lnet_conf_net *net = lnet_net_find(node, nid_net(&row->nid));
 
-    row->ni = (struct lnet_peer_ni_row){.nid = row->nid, .refs = 1};
+    row->ni = (struct lnet_peer_ni_row){.nid = row->nid, .refs = 1, .health = LNET_MAX_HEALTH};
     row->ni.reactor = reactor_index(lnet_nid_home(node, &row->nid));
     if (!net)
         return;
@@ -80,10 +80,12 @@ static void fill_counters(struct lnet_shard *s, struct lnet_peer_row *row)
     const struct lnet_peer_ni *p = lnet_peer_ni_find_here(s->node, &row->nid);
 
     row->known = p;
-    if (p)
+    if (p) {
         lnet_peer_ni_row_fill(s, p, &row->ni);
-    else
+        row->health = p->health;
+    } else {
         fill_unused(s->node, row);
+    }
 }
 
 static void complete_some(struct reactor_task *task)
@@ -233,7 +235,7 @@ static void collect_nis(struct reactor_task *task)
         if (!p->shard)
             continue;
         *row = (struct lnet_peer_row){
-            .primary = p->nid, .nid = p->nid, .health = LNET_MAX_HEALTH, .known = true};
+            .primary = p->nid, .nid = p->nid, .health = p->health, .known = true};
         lnet_peer_ni_row_fill(s, p, &row->ni);
         q->n++;
         q->nnew++;

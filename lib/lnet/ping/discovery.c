@@ -8,6 +8,7 @@
  * the slot's messages. A slot sends its next GET or PUSH only after the last one: PEER_PING_SENT
  * and PEER_PUSH_SENT are cleared when the operation is done, or when the peer leaves the slot.
  */
+#include "lib/lnet/health/health.h"
 #include "lib/lnet/path/path.h"
 #include "lib/lnet/ping/ping_internal.h"
 
@@ -673,6 +674,9 @@ static void peer_changed(void *node, const struct peer_event *event)
 
     if (event->kind == PEER_NI_CLAIMED && event->other)
         check_claim(p, event->other);
+    if (event->kind == PEER_NI_STATUS && event->old_status == LNET_NI_UP &&
+        event->ni->status == LNET_NI_DOWN)
+        lnet_health_lower(node, &event->ni->nid, LNET_CAUSE_STATUS_DOWN);
     if (event->kind != PEER_GONE)
         return;
     dequeue(p, event->peer);

@@ -79,7 +79,7 @@ static bool look_for_messages(const struct lnet_node *node)
     bool changed = false;
 
     for (unsigned i = 0; lnet_is_router(node) && i < conf->nnis; i++)
-        if (has_requests(conf->ni[i]))
+        if (has_requests(conf->ni[i]) && conf->ni[i]->health > 0)
             changed |= ni_reached(conf->ni[i], node->ping->ticked_us, "message_received");
     return changed;
 }
@@ -100,6 +100,23 @@ static bool age_nets(struct lnet_node *node)
             changed |= set_status(ni, LNET_NI_DOWN, ni->fatal ? "link_down" : "not_pinged");
     }
     return changed;
+}
+
+/* An NI is down at health 0 and up again at full health (2.17). Peers see it with their next ping,
+ * for this alone is not pushed (§3.7). */
+void lnet_ni_health_changed(struct lnet_ni *ni)
+{
+    bool changed = false;
+
+    lnet_recovery_ni(ni);
+    if (!lnet_ni_is_active(ni))
+        return;
+    if (ni->health == 0)
+        changed = set_status(ni, LNET_NI_DOWN, "not_healthy");
+    else if (ni->health == LNET_MAX_HEALTH && !ni->fatal)
+        changed = set_status(ni, LNET_NI_UP, "healthy");
+    if (changed)
+        lnet_ping_republish(ni->node);
 }
 
 /* ---- pings that pass through other reactors ---- */
@@ -234,6 +251,7 @@ static void tick(struct reactor_timer *t)
     if (changed)
         status_changed(node);
     lnet_discover_make_room(p);
+    lnet_recovery_tick(node);
     reactor_timer_arm(t, TICK_US);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One ping operation: a portal-0 GET or PUSH to a peer and its answer. The header says the rest. */
+#include "lib/lnet/health/health.h"
 #include "lib/lnet/ping/ping_internal.h"
 
 #include <assert.h>
@@ -55,6 +56,14 @@ static void on_event(struct lnet_md *md, const struct lnet_event *ev)
         lnet_md_unlink(md);
 }
 
+/* §6.2: the next hop is to blame. Pings that operators limit to a short time are not counted. */
+static void response_timeout(const struct lnet_ping_op *op)
+{
+    count_add(&lnet_shard_self(op->node)->stats[LNET_STAT_RESPONSE_TIMEOUT_COUNT], 1);
+    if (!nid_is_any(&op->md.next_hop))
+        lnet_health_lower(op->node, &op->md.next_hop, LNET_CAUSE_RESPONSE_TIMEOUT);
+}
+
 static void on_deadline(struct reactor_timer *t)
 {
     struct lnet_ping_op *op = container_of(t, struct lnet_ping_op, timer);
@@ -63,7 +72,7 @@ static void on_deadline(struct reactor_timer *t)
     if (op->status) { /* 0: the answer is there, the LND has not released the request yet */
         op->status = -ETIMEDOUT;
         if (op->kind->count_timeout)
-            count_add(&lnet_shard_self(op->node)->stats[LNET_STAT_RESPONSE_TIMEOUT_COUNT], 1);
+            response_timeout(op);
     }
     if (op->kind->late)
         op->kind->late(op);
@@ -85,6 +94,7 @@ void lnet_ping_op_start(struct lnet_ping_op *op, const struct lnet_nid *src, voi
                               .options = LNET_MD_TRUNCATE,
                               .threshold = 2,
                               .target = op->target,
+                              .next_hop = LNET_NID_ANY,
                               .eq = &op->eq,
                               .user = op};
     op->status = -EINPROGRESS;

@@ -6,6 +6,7 @@
  * A published info never changes, since a REPLY may be reading it: each change of state takes
  * another of a few buffers.
  */
+#include "lib/lnet/health/health.h"
 #include "lib/lnet/path/path.h"
 #include "lib/lnet/ping/ping_internal.h"
 
@@ -291,6 +292,9 @@ int lnet_ping_init(struct lnet_node *node)
     p->node = node;
     p->target_eq = (struct lnet_eq){target_event, p};
     lnet_ping_push_init(p);
+    lnet_health_on_ni(node, lnet_ni_health_changed);
+    if (lnet_recovery_start(p))
+        return -ENOMEM;
     return lnet_discovery_init(p);
 }
 
@@ -308,6 +312,7 @@ void lnet_ping_fini(struct lnet_node *node)
             request_abandon(container_of(op, struct ping_request, op));
     }
     lnet_discovery_fini(p);
+    free(p->recovery);
     free(p);
     node->ping = NULL;
 }

@@ -45,6 +45,8 @@ void lnet_monitor_stop(struct lnet_node *node);
 void lnet_ping_seen(struct lnet_shard *s, struct lnet_ni *ni);
 /* Sets the status of an NI whose link went down or came up, and publishes it. */
 void lnet_link_changed(struct lnet_ni *ni, bool up);
+/* Sets the status of an NI by its health. */
+void lnet_ni_health_changed(struct lnet_ni *ni);
 /* Publishes and pushes an NI that was added: the snapshot lists it. */
 void lnet_ni_listed(struct lnet_ni *ni);
 /* Sets the NIs' status anew: the node began or ceased to route. */

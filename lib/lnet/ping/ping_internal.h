@@ -89,6 +89,7 @@ struct lnet_ping {
     struct push_in in[PUSH_IN];
     LIST_HEAD(, discover_request) requests; /* command.c: who waits for the end of a discovery */
     LIST_HEAD(, lnet_ping_op) ops;          /* running operations */
+    struct lnet_recovery *recovery;         /* recovery.c */
     struct lnet_ping_info scratch;
     void (*on_push)(struct lnet_gw_ni *from, const struct lnet_ping_info *info);
     struct reactor_timer tick; /* monitor.c */
@@ -107,6 +108,13 @@ static inline void lnet_peer_told(struct peer *peer, uint32_t drain)
     if (peer)
         peer->push.drain = drain;
 }
+
+/* ---- recovery.c ---- */
+int lnet_recovery_start(struct lnet_ping *p); /* control, before start */
+/* The health of an NI changed. */
+void lnet_recovery_ni(struct lnet_ni *ni);
+/* Once a second. */
+void lnet_recovery_tick(struct lnet_node *node);
 
 /* Lets go of an info that a PUSH or a REPLY has sent. */
 void lnet_ping_target_put(struct lnet_ping *p, struct ping_target *t);

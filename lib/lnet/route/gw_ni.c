@@ -37,6 +37,7 @@ static void bind_peer_ni(struct reactor_task *task)
         return;
     peer->gw_ni = ni;
     lnet_gw_ni_publish(peer);
+    lnet_gw_ni_publish_health(peer);
     lnet_peer_ni_put(peer);
 }
 
@@ -110,6 +111,7 @@ static struct lnet_gw_ni *ni_new(struct lnet_node *node, const struct lnet_nid *
     ni->nid = *nid;
     ni->account = *gw;
     ni->index = (uint16_t)slot;
+    ni->health = LNET_MAX_HEALTH;
     ni->bind.fn = bind_begin;
     ni->changed.fn = lnet_gw_ni_changed_home;
     ni->leave.fn = forget_failures;

@@ -19,8 +19,9 @@ struct lnet_gw_ni {
     struct lnet_nid nid;
     uint16_t index;   /* in node->gw_ni */
     bool status_down; /* the gateway says so. Node home writes, seldom */
-    /* home of the NID writes. Health has its place here. */
+    /* home of the NID writes */
     int32_t tx_credits;
+    uint16_t health; /* of the peer NI; LNET_MAX_HEALTH if there is none */
     uint64_t queued_bytes;
     /* lnet_ni_bit() of each NI that lost its connections to the peer NI, or could not connect. Bits
      * of NIs that were removed may remain: another NI gets a bit that is clear everywhere. */

@@ -26,12 +26,21 @@ static const enum lnet_stat stat_of_health[LNET_HEALTH_COUNT] = {
     [LNET_HEALTH_NETWORK_TIMEOUT] = LNET_STAT_NETWORK_TIMEOUT_COUNT,
 };
 
-/* Where reason and health disagree, nothing is said of anybody's health: §6.2. */
-void lnet_count_failed(struct lnet_shard *s, struct lnet_result result)
+static const enum lnet_peer_health peer_count_of[LNET_HEALTH_COUNT] = {
+    [LNET_HEALTH_REMOTE_ERROR] = LNET_PEER_ERROR,
+    [LNET_HEALTH_REMOTE_DROPPED] = LNET_PEER_DROPPED,
+    [LNET_HEALTH_REMOTE_TIMEOUT] = LNET_PEER_TIMEOUT,
+    [LNET_HEALTH_NETWORK_TIMEOUT] = LNET_PEER_NETWORK_TIMEOUT,
+};
+
+void lnet_count_failed(struct lnet_shard *s, const struct lnet_ni *ni, struct lnet_peer_ni *peer,
+                       enum lnet_health health)
 {
-    if (result.health == LNET_HEALTH_OK || result.health >= LNET_HEALTH_COUNT)
-        return;
-    count_add(&s->stats[stat_of_health[result.health]], 1);
+    count_add(&s->stats[stat_of_health[health]], 1);
+    if (health < LNET_HEALTH_REMOTE_ERROR)
+        count_add(&s->ni_stats[ni->index].health[health], 1);
+    else if (peer)
+        peer->health_count[peer_count_of[health]]++;
 }
 
 uint64_t lnet_ni_requests(const struct lnet_node *node, unsigned ni)

@@ -68,12 +68,28 @@ static bool take(uint64_t *due_us, unsigned burst, uint64_t gap_us)
     return true;
 }
 
+/* Health may change with each message: events of one NI or peer NI, and of all on a reactor. */
+#define HEALTH_EVENTS 16u
+#define HEALTH_GAP_US 5000000ull
+#define ALL_EVENTS    256u
+#define ALL_GAP_US    500000ull
+
+static bool may_post_health(struct lnet_node_event_ring *ring, const struct lnet_node_event *row)
+{
+    unsigned nid = nid_hash(&row->nid) % LNET_NODE_EVENT_KEYS;
+
+    return take(&ring->health_us[nid], HEALTH_EVENTS, HEALTH_GAP_US) &&
+           take(&ring->all_health_us, ALL_EVENTS, ALL_GAP_US);
+}
+
 static bool may_post(const struct lnet_node *node, struct lnet_node_event_ring *ring,
                      const struct lnet_node_event *row)
 {
     unsigned n = node->nshards, host, prefix;
     struct lnet_nid of;
 
+    if (row->kind == LNET_NODE_EV_NI_HEALTH || row->kind == LNET_NODE_EV_PEER_HEALTH)
+        return may_post_health(ring, row);
     if (row->kind != LNET_NODE_EV_PEER_UP && row->kind != LNET_NODE_EV_PEER_DOWN &&
         row->kind != LNET_NODE_EV_PEER_RESTART)
         return true;

@@ -83,6 +83,7 @@ struct lnet_node_event_ring {
     uint64_t told;   /* control: of missed, reported to the watcher */
     /* shard: when the share of a host, or of a prefix, is whole again; by hash */
     uint64_t host_us[LNET_NODE_EVENT_KEYS], prefix_us[LNET_NODE_EVENT_KEYS];
+    uint64_t health_us[LNET_NODE_EVENT_KEYS], all_health_us; /* the same of changes of health */
     struct lnet_node_event row[LNET_NODE_EVENT_RING];
 };
 
@@ -94,6 +95,8 @@ struct lnet_shard {
     struct lnet_peer_shard *peer;
     struct lnet_credit_shard *credit;
     struct lnet_tx_shard *tx;
+    struct lnet_health_shard *health;
+    bool ni_steps; /* health/: a change of an NI's health is on its way to the node's home */
     struct lnet_next_hop **next_hop_hash; /* of credit/; here so that rx.c can prefetch from it */
     uint32_t next_hop_mask;
     /* message descriptors */
@@ -158,6 +161,7 @@ struct lnet_node {
     /* control writes, all read */
     enum lnet_routing routing;
     struct lnet_timing timing;
+    struct lnet_health_rules health;
     bool no_discovery;                 /* the operator turned discovery off */
     uint32_t drain;                    /* number of the drain that goes on; 0: none */
     uint32_t drains;                   /* control: drains ever */
@@ -183,11 +187,13 @@ struct lnet_node {
     struct lnet_ping *ping;
     struct peer_table *peers; /* peer/peers.h */
     struct lnet_routes *routes;
-    void (*local_sent)(struct lnet_msg *msg); /* lnet_tx_on_local_sent() */
-    struct lnet_stop *stop;                   /* control, while stopping */
-    struct lnet_change *change;               /* control, while NIs are being added or removed */
-    bool events_wanted;                       /* control writes, all read: there is a watcher */
-    lnet_node_events_fn events_fn;            /* control */
+    void (*local_sent)(struct lnet_msg *msg);    /* lnet_tx_on_local_sent() */
+    void (*recover)(struct reactor_task *pings); /* lnet_recovery_on_pings() */
+    void (*ni_health)(struct lnet_ni *ni);       /* lnet_health_on_ni() */
+    struct lnet_stop *stop;                      /* control, while stopping */
+    struct lnet_change *change;                  /* control, while NIs are being added or removed */
+    bool events_wanted;                          /* control writes, all read: there is a watcher */
+    lnet_node_events_fn events_fn;               /* control */
     void *events_arg;
 };
 
@@ -322,8 +328,10 @@ static inline void lnet_credits_init(struct lnet_credits *c, int max)
 
 /* Adds n to the count of requests of this node that wait for an answer. Node home. */
 void lnet_rst_add(struct lnet_node *node, int n);
-/* Counts a send or receive that failed by the health that the LND reported. */
-void lnet_count_failed(struct lnet_shard *s, struct lnet_result result);
+/* Counts a send or receive that failed by the health that the LND reported: for the node, and for
+ * ni or (if not NULL) peer, whose that is. */
+void lnet_count_failed(struct lnet_shard *s, const struct lnet_ni *ni, struct lnet_peer_ni *peer,
+                       enum lnet_health health);
 /* Returns the number of PUTs and GETs received over an NI since its start. Any thread. */
 uint64_t lnet_ni_requests(const struct lnet_node *node, unsigned ni);
 /* Counts a received message for its NI and its sender. */

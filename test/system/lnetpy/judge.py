@@ -430,10 +430,10 @@ class Judge:
                     for h, n in self.node.pushes_to(nid)]
         handle, masks, check, commit = self._handle(spec, upto)
         if hdr.mtype == wire.GET:
-            if me not in spec.gateways:
-                return []
+            # A gateway is checked. Any peer NI is pinged while it is not healthy, §6.3: 272 bytes.
+            sinks = {max(wire.DISCOVERY_SINK, self.node.info_size()), *spec.ping_sinks}
             out = []
-            for sink in {max(wire.DISCOVERY_SINK, self.node.info_size()), *spec.ping_sinks}:
+            for sink in sinks if me in spec.gateways else {wire.DISCOVERY_SINK}:
                 union = wire.get_union(handle, wire.PING_MATCH, 0, sink)
                 out.append(Candidate(head + wire.Header(me, nid, wire.GET, 0, union).pack(conn.large), masks, check,
                                      commit))

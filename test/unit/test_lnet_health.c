@@ -674,6 +674,60 @@ static void test_storm(void **state)
     node_down();
 }
 
+/* ---- §7: selection ---- */
+
+/* §7.1: between fatal and credits. §7.3, §7.4: a gateway's peer NI. */
+static void test_selection(void **state)
+{
+    struct lnet_nid g1 = N("10.0.0.11@tcp"), g2 = N("10.0.0.12@tcp"), dest = N("10.5.0.1@tcp5");
+    struct lnet_path path;
+    struct lnet_ni *tcp1b;
+    unsigned n1 = 0;
+
+    health_up(true);
+    assert_int_equal(route_add("tcp5", g1, -1, 0), 0);
+    assert_int_equal(route_add("tcp5", g2, -1, 0), 0);
+    settle();
+    for (unsigned i = 0; i < 10; i++) { /* equal: in turns */
+        ON(0, assert_int_equal(lnet_select(node->shard[0], &dest, &LNET_NID_ANY, NULL, &path), 0));
+        n1 += nid_same(&path.next_hop, &g1);
+    }
+    assert_int_equal(n1, 5);
+    set_peer(g1, 900);
+    for (unsigned i = 0; i < 10; i++) {
+        ON(0, assert_int_equal(lnet_select(node->shard[0], &dest, &LNET_NID_ANY, NULL, &path), 0));
+        assert_true(nid_same(&path.next_hop, &g2));
+    }
+    set_peer(g2, 800);
+    ON(0, assert_int_equal(lnet_select(node->shard[0], &dest, &LNET_NID_ANY, NULL, &path), 0));
+    assert_true(nid_same(&path.next_hop, &g1));
+    node_down();
+
+    node_make(opts_default());
+    tcp0 = ni_add("10.0.0.1@tcp");
+    tcp1 = ni_add("10.1.0.1@tcp1");
+    tcp1b = ni_add("10.1.0.2@tcp1");
+    ib0 = ni_add("10.2.0.1@o2ib");
+    node_begin();
+    set_ni(tcp1, 900);
+    dest = N("10.1.0.77@tcp1");
+    for (unsigned i = 0; i < 10; i++) {
+        ON(0, assert_int_equal(lnet_select(node->shard[0], &dest, &LNET_NID_ANY, NULL, &path), 0));
+        assert_ptr_equal(path.ni, tcp1b);
+    }
+    for (unsigned i = 0; i < nreactors; i++) /* credits come behind health */
+        node->shard[i]->ni_credits[tcp1b->index] -= 100;
+    ON(0, assert_int_equal(lnet_select(node->shard[0], &dest, &LNET_NID_ANY, NULL, &path), 0));
+    assert_ptr_equal(path.ni, tcp1b);
+    for (unsigned i = 0; i < nreactors; i++)
+        node->shard[i]->ni_credits[tcp1b->index] += 100;
+    ON(0, lnet_ni_link(tcp1b, false)); /* and a link that is down behind any health */
+    settle();
+    ON(0, assert_int_equal(lnet_select(node->shard[0], &dest, &LNET_NID_ANY, NULL, &path), 0));
+    assert_ptr_equal(path.ni, tcp1);
+    node_down();
+}
+
 static const struct CMUnitTest tests[] = {
     LNET_TEST(test_table_of_sends),
     LNET_TEST(test_table_of_receives),
@@ -692,7 +746,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_ni_recovery),
     LNET_TEST(test_ni_alone),
     LNET_TEST(test_storm),
-
+    LNET_TEST(test_selection),
 };
 
 LNET_TESTS_MAIN("test-lnet-health", tests)

@@ -89,7 +89,7 @@ static void shake(uint64_t (*random)(void))
     struct lnet_nid gw = far_gw((unsigned)(random() % GWS));
     lnet_net_t net = LNET_NET(LNET_LND_SOCK, 5 + random() % 2);
 
-    switch (random() % 6) {
+    switch (random() % 8) {
     case 0:
         gw_ni(gw)->pairs_down = (uint64_t[]){0, UINT64_MAX, lnet_ni_bit(tcp1)}[random() % 3];
         break;
@@ -101,6 +101,12 @@ static void shake(uint64_t (*random)(void))
         break;
     case 3:
         tcp1->fatal = random() % 3 == 0; /* with both down each message chooses once more */
+        break;
+    case 4:
+        gw_ni(gw)->health = random() % 2 ? LNET_MAX_HEALTH : 900;
+        break;
+    case 5:
+        tcp1->health = random() % 2 ? LNET_MAX_HEALTH : 900;
         break;
     default:
         break;

@@ -3,10 +3,11 @@
  * Messages that this node originates without a given source, to a peer with several NIDs: which of
  * them the message goes to. docs/protocol/lnet-core.md §7.2, §7.3, §7.5, §7.6. Node home.
  *
- * Each comparison of health or of a UDSP's priority comes before those here. Credits of peer NIs
- * that are no gateway's are known to their home only, and a node that routes has few messages of
- * its own, so they are not compared.
+ * Health is that of the table of peers, a copy that is a moment old. Credits of peer NIs that are
+ * no gateway's are known to their home only, and a node that routes has few messages of its own, so
+ * they are not compared.
  */
+#include "lib/base/minmax.h"
 #include "lib/lnet/path/path.h"
 #include "lib/lnet/peer/peers.h"
 
@@ -41,8 +42,30 @@ static bool net_dead(const struct peer_net *net)
     return true;
 }
 
-/* Whether a peer net is better than the best so far: one with a NID that is not known to be dead,
- * then the least recently used peer net, then local net. */
+/* The health of a net is that of its best peer NI, or of our best NI. */
+static int peer_net_health(const struct peer_net *net)
+{
+    const struct peer_ni *ni;
+    int health = 0;
+
+    TAILQ_FOREACH(ni, &net->nis, link)
+        health = max(health, ni->health);
+    return health;
+}
+
+static int net_health(const struct lnet_shard *s, lnet_net_t net)
+{
+    const struct lnet_conf_net *n = lnet_net_find(s->node, net);
+    int health = 0;
+
+    for (unsigned i = 0; n && i < n->nni; i++)
+        if (!relaxed_load(&n->ni[i]->fatal))
+            health = max(health, (int)relaxed_load(&n->ni[i]->health));
+    return health;
+}
+
+/* Whether a peer net is better than the best so far. First comes one with a NID that is not known
+ * to be dead, then higher health of the peer net, and of ours, then the least recently used. */
 static bool is_better(const struct lnet_shard *s, const struct peer_net *net,
                       const struct peer_net *best)
 {
@@ -50,6 +73,10 @@ static bool is_better(const struct lnet_shard *s, const struct peer_net *net,
 
     if (dead != best_dead)
         return best_dead;
+    if (peer_net_health(net) != peer_net_health(best))
+        return peer_net_health(net) > peer_net_health(best);
+    if (net_health(s, net->net) != net_health(s, best->net))
+        return net_health(s, net->net) > net_health(s, best->net);
     if (net->used != best->used)
         return net->used < best->used;
     return net_used(s, net->net) < net_used(s, best->net);
@@ -71,7 +98,7 @@ static struct peer_net *best_net(const struct lnet_shard *s, struct peer *peer, 
     return best;
 }
 
-/* §7.3: one that is up and answers, then the least recently used. */
+/* §7.3: one that is up and answers, higher health, then the least recently used. */
 static struct peer_ni *best_peer_ni(const struct peer_net *net)
 {
     struct peer_ni *ni, *best = NULL;
@@ -79,7 +106,9 @@ static struct peer_ni *best_peer_ni(const struct peer_net *net)
     TAILQ_FOREACH(ni, &net->nis, link) {
         bool down = is_dead(ni), best_down = best && is_dead(best);
 
-        if (!best || (down != best_down ? best_down : ni->used < best->used))
+        if (best && down == best_down && ni->health != best->health)
+            best = ni->health > best->health ? ni : best;
+        else if (!best || (down != best_down ? best_down : ni->used < best->used))
             best = ni;
     }
     return best;

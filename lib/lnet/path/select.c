@@ -3,7 +3,8 @@
  * Path selection: from a destination NID to the NI it leaves by and the next hop.
  * docs/protocol/lnet-core.md §4.4, §7.1, §7.3, §7.4. Runs on the shard that holds the message.
  *
- * Health comes next: it is to be compared where a comparison below has a comment with its name.
+ * Beside health a pair of an NI and a peer NI can be down. That is compared first: no message
+ * gets through.
  */
 #include "lib/lnet/path/path.h"
 
@@ -32,12 +33,13 @@ static int32_t ni_credits(const struct lnet_shard *s, const struct lnet_ni *ni,
 }
 
 /* §7.1. A NID of the same length (IPv4 or IPv6) as the next hop's comes first. Then: link up, a
- * pair that works (health has its place here), more tx credits, the least recently used. */
+ * pair that works, higher health, more tx credits, the least recently used. */
 enum lnet_why lnet_ni_behind(const struct lnet_shard *s, const struct lnet_ni *ni,
                              const struct lnet_ni *best, const struct lnet_hop *hop)
 {
     bool fits = ni->nid.size == hop->nid->size, best_fits = best->nid.size == hop->nid->size;
     bool down = relaxed_load(&ni->fatal), best_down = relaxed_load(&best->fatal);
+    unsigned health = relaxed_load(&ni->health), best_health = relaxed_load(&best->health);
     int32_t credits, best_credits;
 
     if (fits != best_fits)
@@ -48,6 +50,8 @@ enum lnet_why lnet_ni_behind(const struct lnet_shard *s, const struct lnet_ni *n
     best_down = pair_down(best, hop);
     if (down != best_down)
         return best_down ? LNET_WHY_CHOSEN : LNET_WHY_PAIR_DOWN;
+    if (health != best_health)
+        return health > best_health ? LNET_WHY_CHOSEN : LNET_WHY_NI_HEALTH;
     credits = ni_credits(s, ni, hop);
     best_credits = ni_credits(s, best, hop);
     if (credits != best_credits)
@@ -83,14 +87,14 @@ static bool has_link(const struct lnet_conf_gw_ni *g)
     return false;
 }
 
-/* §7.3: (health: here, one that does not work is behind), more tx credits, then the least recently
- * used. */
+/* §7.3: one that works and is up, higher health, more tx credits, then the least recently used. */
 enum lnet_why lnet_gw_ni_behind(const struct lnet_shard *s, const struct lnet_conf_gw_ni *g,
                                 const struct lnet_conf_gw_ni *best)
 {
     bool usable = lnet_gw_ni_usable(g), best_usable = lnet_gw_ni_usable(best);
     bool down = relaxed_load(&g->ni->status_down), best_down = relaxed_load(&best->ni->status_down);
     bool link = has_link(g), best_link = has_link(best);
+    unsigned health = relaxed_load(&g->ni->health), best_health = relaxed_load(&best->ni->health);
     int32_t credits = relaxed_load(&g->ni->tx_credits);
     int32_t best_credits = relaxed_load(&best->ni->tx_credits);
 
@@ -102,6 +106,8 @@ enum lnet_why lnet_gw_ni_behind(const struct lnet_shard *s, const struct lnet_co
         return best_down ? LNET_WHY_CHOSEN : LNET_WHY_PEER_NI_DOWN;
     if (link != best_link)
         return link ? LNET_WHY_CHOSEN : LNET_WHY_LINK_DOWN;
+    if (health != best_health)
+        return health > best_health ? LNET_WHY_CHOSEN : LNET_WHY_PEER_NI_HEALTH;
     if (credits != best_credits)
         return credits > best_credits ? LNET_WHY_CHOSEN : LNET_WHY_PEER_NI_CREDITS;
 turn:
@@ -148,8 +154,8 @@ static int hops_of(const struct lnet_route *r)
     return r->hops == LNET_HOPS_UNDEFINED ? 1 : r->hops;
 }
 
-/* §7.4: (preferred routers of a UDSP), priority, hops, the gateway's peer NI: (health), queued
- * bytes, tx credits; then the least recently used. */
+/* §7.4: (preferred routers of a UDSP), priority, hops, the gateway's peer NI: health, queued bytes,
+ * tx credits; then the least recently used. */
 enum lnet_why lnet_route_behind(const struct lnet_shard *s, const struct lnet_route_choice *r,
                                 const struct lnet_route_choice *best)
 {
@@ -157,11 +163,15 @@ enum lnet_why lnet_route_behind(const struct lnet_shard *s, const struct lnet_ro
     uint64_t best_queued = relaxed_load(&best->ni->ni->queued_bytes);
     int32_t credits = relaxed_load(&r->ni->ni->tx_credits);
     int32_t best_credits = relaxed_load(&best->ni->ni->tx_credits);
+    unsigned health = relaxed_load(&r->ni->ni->health);
+    unsigned best_health = relaxed_load(&best->ni->ni->health);
 
     if (r->route->priority != best->route->priority)
         return r->route->priority < best->route->priority ? LNET_WHY_CHOSEN : LNET_WHY_PRIORITY;
     if (hops_of(r->route) != hops_of(best->route))
         return hops_of(r->route) < hops_of(best->route) ? LNET_WHY_CHOSEN : LNET_WHY_HOPS;
+    if (health != best_health)
+        return health > best_health ? LNET_WHY_CHOSEN : LNET_WHY_PEER_NI_HEALTH;
     if (queued != best_queued)
         return queued < best_queued ? LNET_WHY_CHOSEN : LNET_WHY_QUEUE;
     if (credits != best_credits)

@@ -394,8 +394,9 @@ static json_t *members_of(const struct lnet_node_event *row)
                          "reactor", (int)row->reactor);
     case LNET_NODE_EV_NI_HEALTH:
     case LNET_NODE_EV_PEER_HEALTH:
-        return json_pack("{s:o, s:i, s:s*}", "nid", rpc_nid(&row->nid), "health", row->value,
-                         "reason", row->drop ? lnet_drop_info(row->drop)->name : NULL);
+        return json_pack("{s:o, s:s, s:i, s:s*}", "nid", rpc_nid(&row->nid), "state",
+                         row->value == LNET_MAX_HEALTH ? "healthy" : "unhealthy", "health",
+                         row->value, "reason", row->drop ? lnet_drop_info(row->drop)->name : NULL);
     case LNET_NODE_EV_ROUTING:
         return json_pack("{s:s}", "state", routing[row->value & 3]);
     default:

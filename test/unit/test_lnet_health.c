@@ -715,6 +715,10 @@ static void test_selection(void **state)
         ON(0, assert_int_equal(lnet_select(node->shard[0], &dest, &LNET_NID_ANY, NULL, &path), 0));
         assert_ptr_equal(path.ni, tcp1b);
     }
+    set_ni(tcp1b, 800);
+    ON(0, assert_int_equal(lnet_select(node->shard[0], &dest, &LNET_NID_ANY, NULL, &path), 0));
+    assert_ptr_equal(path.ni, tcp1);
+    set_ni(tcp1b, 1000);
     for (unsigned i = 0; i < nreactors; i++) /* credits come behind health */
         node->shard[i]->ni_credits[tcp1b->index] -= 100;
     ON(0, assert_int_equal(lnet_select(node->shard[0], &dest, &LNET_NID_ANY, NULL, &path), 0));

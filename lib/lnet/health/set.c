@@ -109,7 +109,8 @@ static void set_one(struct peer_set *s)
 
 static void set_some(struct reactor_task *task);
 
-/* Returns the peer NI of a NID at home here, with a reference. One that is named is made for it. */
+/* Returns the peer NI of a NID at home here, with a reference. The named NID gets one if it has
+ * none. */
 static struct lnet_peer_ni *peer_ni_here(const struct peer_set *s, const struct lnet_nid *nid)
 {
     struct lnet_node *node = s->node;

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Health of peer NIs: failures lower it by a step each, recovery pings bring it back. docs/protocol/lnet-core.md §6."""
 
+import subprocess
 import time
 
 from lnetpy.node import pattern
+from lnetpy.router import find_program
 from lnetpy.scene import SERVER, deadline, line, only
 
 STEP = 100      # health_sensitivity
@@ -16,6 +18,12 @@ async def stats_of(router, nid):
 
 async def recovering(router):
     return (await router.rpc("recovery_get", peer=True))["nids"]
+
+
+def debug_recovery(env, router, which):
+    """What `millrace debug recovery` prints."""
+    return subprocess.run([find_program(env.build, "millrace"), "-s", router.sock, "debug", "recovery", which], check=True,
+                          capture_output=True, text=True, timeout=20).stdout
 
 
 def failures(row):
@@ -57,7 +65,8 @@ async def test_peer_falls_and_recovers(env):
         async def counted(n=i + 1):
             return await lost(r, before) >= n
         await env.until_async(counted, f"message {i} is lost", 30)
-    assert str(s.nid) in await recovering(r)
+    assert debug_recovery(env, r, "-p") == f"Peer NI recovery:\n    nid-0: {s.nid}\n"
+    assert debug_recovery(env, r, "-l") == ""
     row = await stats_of(r, s.nid)
     timeouts = (await r.rpc("stats_get"))["response_timeout_count"]
     env.log(f"{failures(row)} failures, {timeouts} time-outs: {row}")

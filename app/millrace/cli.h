@@ -225,7 +225,6 @@ int cmd_routing_show(struct cli *cli, json_t *args);
 int cmd_set(struct cli *cli, json_t *args);
 int cmd_lnet_configure(struct cli *cli, json_t *args);
 int cmd_refused(struct cli *cli, json_t *args);
-int cmd_nothing(struct cli *cli, json_t *args);   /* an empty list */
 int cmd_fault_add(struct cli *cli, json_t *args); /* fault.c */
 int cmd_fault_del(struct cli *cli, json_t *args);
 int cmd_fault_reset(struct cli *cli, json_t *args);

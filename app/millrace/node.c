@@ -121,13 +121,6 @@ int cmd_refused(struct cli *cli, json_t *args)
     return CLI_REFUSED;
 }
 
-int cmd_nothing(struct cli *cli, json_t *args)
-{
-    if (cli->json)
-        puts("{}");
-    return CLI_OK;
-}
-
 int cmd_udsp_show(struct cli *cli, json_t *args)
 {
     const json_t *idx = json_object_get(args, "idx");

@@ -21,13 +21,6 @@
         .hidden = true, .any_words = true                                                          \
     }
 
-/* A command of lnetctl whose list is always empty here. Prints nothing, docs/protocol/lnet-core.md
- * §10. */
-#define NOTHING(words_, help_, params_)                                                            \
-    {                                                                                              \
-        .words = words_, .help = help_, .run = cmd_nothing, .params = params_                      \
-    }
-
 #define FAULT_NIDS(name_, letter_, required_, help_)                                               \
     {                                                                                              \
         .name = name_, .type = JRPC_STRING, .letter = letter_, .required = required_,              \

@@ -172,6 +172,7 @@ struct lnet_ni {
     uint8_t ping_count;    /* recovery pings since a message came in on it */
     bool recovering;       /* it is in the recovery queue */
     uint64_t next_ping_us; /* of these; 0: none is due */
+    uint64_t heard_us;     /* last message that came in on it while it was not healthy */
     uint64_t alive_us;     /* last sign of life of its net: a PUT or a GET of any peer */
     uint64_t requests;     /* lnet_ni_requests() at the last look */
     uint32_t links_heard;  /* calls of lnet_ni_link() that have arrived */

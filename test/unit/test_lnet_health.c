@@ -364,12 +364,17 @@ static void test_status(void **state)
     int rc = 1;
 
     health_up(true);
+    assert_int_equal(route_add("tcp5", peer_on(0, 5, "tcp1", 0), -1, 0), 0);
     assert_int_equal(lnet_ni_health_set(node, &tcp1->nid, 100, set_done, &rc, &err), 0);
     settle();
     assert_int_equal(rc, 0);
     assert_int_equal(tcp1->health, 100);
     assert_int_equal(tcp1->status, LNET_NI_UP);
     forward(failure(LNET_HEALTH_LOCAL_ERROR));
+    assert_int_equal(tcp1->health, 0);
+    assert_int_equal(tcp1->status, LNET_NI_UP);
+    loop.send_result = failure(LNET_HEALTH_LOCAL_ERROR);
+    pass(6 * SEC);
     assert_int_equal(tcp1->health, 0);
     assert_int_equal(tcp1->status, LNET_NI_DOWN);
     assert_int_equal(published()->ni[1].status, LNET_NI_DOWN);
@@ -378,8 +383,33 @@ static void test_status(void **state)
     set_ni(tcp1, 1000);
     assert_int_equal(tcp1->status, LNET_NI_UP);
     assert_int_equal(published()->ni[1].status, LNET_NI_UP);
+    set_ni(tcp1, 0);
+    assert_int_equal(tcp1->status, LNET_NI_UP);
+    assert_int_equal(lnet_ni_health_set(node, &tcp1->nid, 0, set_done, &rc, &err), 0);
+    pass(SEC / 2);
+    pass(SEC / 2);
+    assert_int_equal(tcp1->status, LNET_NI_DOWN);
     assert_int_equal(lnet_ni_health_set(node, &to_nid, 5, set_done, &rc, &err), -ENOENT);
     assert_int_equal(lnet_ni_health_set(node, &tcp1->nid, 1001, set_done, &rc, &err), -ERANGE);
+    node_down();
+}
+
+/* Failures that any node can bring about do not take an NI down by which messages come in. */
+static void test_status_of_a_living_net(void **state)
+{
+    health_up(true);
+    for (unsigned i = 0; i < 60; i++) {
+        pass(SEC);
+        if (i < 30)
+            arrive(tcp1, to_nid, hdr_of(LNET_MSG_PUT, to_nid, from_nid, 100));
+        settle();
+        for (unsigned k = 0; k < 8; k++)
+            forward(failure(LNET_HEALTH_NETWORK_TIMEOUT));
+        assert_true(i < 10 || tcp1->health == 0);
+        if (i < 30)
+            assert_int_equal(tcp1->status, LNET_NI_UP);
+    }
+    assert_int_equal(tcp1->status, LNET_NI_DOWN);
     node_down();
 }
 
@@ -742,6 +772,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_end_node),
     LNET_TEST(test_other_sources),
     LNET_TEST(test_status),
+    LNET_TEST(test_status_of_a_living_net),
     LNET_TEST(test_set_all),
     LNET_TEST(test_events),
     LNET_TEST(test_peer_recovery),

@@ -69,8 +69,10 @@ static void step_apply(struct lnet_ni *ni, const struct lnet_ni_step *t)
 {
     if (!lnet_ni_is_active(ni))
         return;
-    if (t->message)
+    if (t->message) {
         relaxed_store(&ni->ping_count, 0);
+        relaxed_store(&ni->heard_us, reactor_now_us());
+    }
     lnet_health_ni_set(ni, (unsigned)min(max(ni->health + t->add, t->low), t->high), t->cause,
                        (enum lnet_drop)t->drop);
 }

@@ -223,10 +223,12 @@ static void ni_set_home(struct reactor_task *task)
     struct ni_set *s = container_of(task, struct ni_set, task);
     struct lnet_ni *ni = lnet_ni_find(s->node, &s->nid);
 
-    if (ni)
+    if (ni) {
         lnet_health_ni_set(ni, (unsigned)s->health, LNET_CAUSE_COMMAND, LNET_DROP_NONE);
-    else
+        relaxed_store(&ni->heard_us, 0); /* 0: it is down with the next tick */
+    } else {
         s->rc = no_ni(&s->nid, &s->err);
+    }
     s->task.fn = ni_deliver;
     reactor_post(reactor_control(s->node->env), &s->task);
 }

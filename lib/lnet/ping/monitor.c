@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TICK_US 1000000ull
+#define TICK_US    1000000ull
+#define UNHEARD_US 5000000ull /* for the answers to pings of an NI that is not healthy */
 
 /* ---- status of our NIs ---- */
 
@@ -106,17 +107,30 @@ static bool age_nets(struct lnet_node *node)
  * for this alone is not pushed (§3.7). */
 void lnet_ni_health_changed(struct lnet_ni *ni)
 {
+    if (!ni->recovering)
+        relaxed_store(&ni->heard_us, reactor_now_us());
+    lnet_recovery_ni(ni);
+    if (lnet_ni_is_active(ni) && ni->health == LNET_MAX_HEALTH && !ni->fatal &&
+        set_status(ni, LNET_NI_UP, "healthy"))
+        lnet_ping_republish(ni->node);
+}
+
+/* A silent neighbour lowers the health of the NI, too (§6.2 row 10), and any node can have messages
+ * sent to some. So the NI is down only when nothing comes in by it, though it pings others. */
+static void look_at_health(struct lnet_node *node)
+{
+    const struct lnet_conf *conf = lnet_conf_get(node);
+    uint64_t now = reactor_now_us();
     bool changed = false;
 
-    lnet_recovery_ni(ni);
-    if (!lnet_ni_is_active(ni))
-        return;
-    if (ni->health == 0)
-        changed = set_status(ni, LNET_NI_DOWN, "not_healthy");
-    else if (ni->health == LNET_MAX_HEALTH && !ni->fatal)
-        changed = set_status(ni, LNET_NI_UP, "healthy");
+    for (unsigned i = 0; i < conf->nnis; i++) {
+        struct lnet_ni *ni = conf->ni[i];
+
+        if (ni->health == 0 && now - ni->heard_us >= UNHEARD_US)
+            changed |= set_status(ni, LNET_NI_DOWN, "not_healthy");
+    }
     if (changed)
-        lnet_ping_republish(ni->node);
+        lnet_ping_republish(node);
 }
 
 /* ---- pings that pass through other reactors ---- */
@@ -251,6 +265,7 @@ static void tick(struct reactor_timer *t)
     if (changed)
         status_changed(node);
     lnet_discover_make_room(p);
+    look_at_health(node);
     lnet_recovery_tick(node);
     reactor_timer_arm(t, TICK_US);
 }

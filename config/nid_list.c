@@ -81,15 +81,11 @@ static bool is_prefix(const char *text)
     return strchr(text, ':') || (slash && !strchr(text, '['));
 }
 
-static bool range(char *text, struct nid_range *out)
+/* The address of a NID of out->net. */
+static bool address(const char *text, struct nid_range *out)
 {
-    char *at = strrchr(text, '@');
     const char *p = text;
 
-    memset(out, 0, sizeof(*out));
-    if (!at || net_parse(at + 1, &out->net) < 0)
-        return false;
-    *at = '\0';
     if (strcmp(text, "*") == 0)
         return true; /* NID_RANGE_ALL */
     if (!lnd_type_has_ip((uint8_t)(out->net >> 16))) {
@@ -97,6 +93,59 @@ static bool range(char *text, struct nid_range *out)
         return parts(&p, UINT32_MAX, out) && *p == '\0';
     }
     return is_prefix(text) ? prefix(text, out) : octets(text, out);
+}
+
+static bool range(char *text, struct nid_range *out)
+{
+    char *at = strrchr(text, '@');
+
+    memset(out, 0, sizeof(*out));
+    if (!at || net_parse(at + 1, &out->net) < 0)
+        return false;
+    *at = '\0';
+    return address(text, out);
+}
+
+/* A name, and nothing, a number, '*' or brackets: §1.5. */
+static bool nets(const char *text, struct lnet_udsp_nids *out)
+{
+    const char *p = text + strcspn(text, "*[");
+    char name[LNET_NETSTR_SIZE], bare[LNET_NETSTR_SIZE];
+    struct nid_range numbers = {0};
+    lnet_net_t net;
+
+    snprintf(name, sizeof(name), "%.*s", (int)min(p - text, (ptrdiff_t)sizeof(name)), text);
+    if (net_parse(name, &net) < 0)
+        return false;
+    out->type = (uint8_t)(net >> 16);
+    out->nnumbers = 1;
+    out->number[0] = (struct nid_part){net & 0xffff, net & 0xffff, 1};
+    if (!*p)
+        return true;
+    net_format(net, bare);
+    if ((net & 0xffff) != 0 || strcmp(name, bare) != 0 || !parts(&p, UINT16_MAX, &numbers) || *p)
+        return false;
+    out->nnumbers = numbers.n;
+    memcpy(out->number, numbers.part, sizeof(out->number));
+    return true;
+}
+
+int cfg_nid_expr_parse(const char *text, struct lnet_udsp_nids *out, struct err *err)
+{
+    const char *at = strrchr(text, '@');
+    char word[RANGE_SIZE];
+    bool ok = strlen(text) < sizeof(word);
+
+    *out = (struct lnet_udsp_nids){.given = true, .addresses = at != NULL};
+    ok = ok && nets(at ? at + 1 : text, out);
+    out->range.net = LNET_NET(out->type, 0);
+    snprintf(word, sizeof(word), "%.*s", at ? (int)min(at - text, (ptrdiff_t)RANGE_SIZE) : 0, text);
+    if (ok && (!at || address(word, &out->range)))
+        return 0;
+    return err_set(err, -EINVAL,
+                   "'%.60s' is neither a net, as tcp1, tcp[1-3] or tcp*, nor NIDs, as "
+                   "10.0.[0-3].*@tcp1 or *@o2ib",
+                   text);
 }
 
 int cfg_nid_list_parse(const char *text, struct nid_list *out, struct err *err)

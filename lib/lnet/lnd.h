@@ -181,6 +181,7 @@ struct lnet_ni {
     uint32_t links_told;
     /* ---- written by the control thread, read anywhere (relaxed) ---- */
     enum lnet_ni_state state;
+    uint32_t priority; /* by a selection policy: shard/udsp.h */
 };
 
 /* Returns whether a snapshot lists the NI. Any thread. */

@@ -132,6 +132,40 @@ struct lnet_access_row {
 /* Control. Returns the number of all: rules about connecting, forwarding, limits. */
 unsigned lnet_access_rows(const struct lnet_node *node, struct lnet_access_row *rows, unsigned max);
 
+/* User defined selection policies, shard/udsp.h; docs/protocol/lnet-core.md §8. */
+#define LNET_UDSPS         256        /* a multiple of 64 */
+#define LNET_UDSP_NONE     UINT32_MAX /* no policy sets the priority */
+#define LNET_UDSP_GATEWAYS 1024       /* as many as there may be with routes */
+/* An expression of §1.5: nets, or NIDs of these nets. */
+struct lnet_udsp_nids {
+    bool given;
+    bool addresses; /* NIDs: those of the nets that are of `range`, whose net does not matter */
+    uint8_t type;   /* of the nets, enum lnet_lnd_type */
+    unsigned nnumbers;
+    struct nid_part number[NID_RANGE_PARTS]; /* of the nets */
+    struct nid_range range;
+};
+/* The kind follows from what is given, §8.1: src or dst has a priority; src and dst, or dst and
+ * rte, prefer NIs or gateways. Another combination matches nothing. */
+struct lnet_udsp {
+    struct lnet_udsp_nids src, dst, rte;
+    uint32_t priority; /* lower is better */
+};
+/* Puts these policies in place of those there are. The lowest index wins. They hold from the next
+ * message on, and for nets, NIs and peer NIs that come later. At most LNET_UDSPS. Control. -ENOMEM.
+ */
+int lnet_udsp_set(struct lnet_node *node, const struct lnet_udsp *rules, unsigned n,
+                  struct err *err);
+/* The word of the policies about an NI or a peer NI. §8.3. */
+struct lnet_udsp_info {
+    uint32_t net_priority, nid_priority; /* LNET_UDSP_NONE: not set */
+    unsigned nsources, ngateways;        /* preferred: NIs of ours, and gateways */
+    struct lnet_nid source[LNET_MAX_NI], gateway[LNET_UDSP_GATEWAYS];
+};
+/* ours: the NID of an NI of this node. Control. */
+void lnet_udsp_info(const struct lnet_node *node, const struct lnet_nid *nid, bool ours,
+                    struct lnet_udsp_info *out);
+
 /* Fault injection, fault/fault.h; docs/protocol/lnet-core.md §9.1. */
 enum lnet_fault_kind {
     LNET_FAULT_DROP,
@@ -522,6 +556,7 @@ struct lnet_why_answer {
     bool local; /* the NID is on a local net: no route is needed */
     bool mine;  /* it is ours: not sent at all */
     struct lnet_nid next_hop;
+    bool ni_preferred;      /* a selection policy prefers its NI for this peer */
     int ni;                 /* index, -1 = none */
     unsigned nroutes, nnis; /* of all; told of: at most LNET_WHY_MAX */
     struct lnet_why_route route[LNET_WHY_MAX];

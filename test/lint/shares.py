@@ -80,7 +80,7 @@ SITES = [
     ("lib/lnet/node/node.c", "s->ni_refs", "no: of the configuration"),
     ("lib/lnd_verbs/provider/rdma_core_link.c", "l->windows", "no: as many for each connection as it has receives"),
 ]
-CONFIGURED = ("lib/lnet/route/route.c", "lib/lnet/shard/conf.c")     # snapshots and changes of the configuration
+CONFIGURED = ("lib/lnet/route/route.c", "lib/lnet/shard/conf.c", "lib/lnet/shard/udsp.c")     # snapshots and changes of the configuration
 
 
 def sites():

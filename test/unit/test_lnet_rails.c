@@ -10,7 +10,7 @@
 
 static const char health[] =
     "health comes next; a peer NI or pair that does not work has its place";
-static const char udsp[] = "there are no UDSPs";
+static const char udsp[] = "test_lnet_udsp.c has the selection policies";
 
 static struct {
     const char *row, *never;
@@ -289,7 +289,9 @@ static struct lnet_nid own(const char *dest)
 {
     struct lnet_nid d = N(dest), out;
 
-    ON(0, out = lnet_select_nid(node->shard[0], &d));
+    struct lnet_ni *src;
+
+    ON(0, out = lnet_select_nid(node->shard[0], &d, &src));
     return out;
 }
 

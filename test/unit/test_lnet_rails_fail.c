@@ -530,9 +530,9 @@ static void test_no_net(void **state)
     rails_up(true);
     g = (struct lnet_conf_gw_ni){.ni = gw_ni(A), .gw = lnet_conf_get(node)->gw};
     assert_false(lnet_gw_ni_usable(&g));
-    ON(0, why = lnet_gw_ni_behind(node->shard[0], &g, &lnet_conf_get(node)->gw[0].ni[1]));
+    ON(0, why = lnet_gw_ni_behind(node->shard[0], &g, &lnet_conf_get(node)->gw[0].ni[1], 0));
     assert_int_equal(why, LNET_WHY_PEER_NI_DOWN);
-    ON(0, why = lnet_gw_ni_behind(node->shard[0], &lnet_conf_get(node)->gw[0].ni[1], &g));
+    ON(0, why = lnet_gw_ni_behind(node->shard[0], &lnet_conf_get(node)->gw[0].ni[1], &g, 0));
     assert_int_equal(why, LNET_WHY_CHOSEN);
     node_down();
 }

@@ -537,7 +537,7 @@ static struct lnet_msg *originate(struct lnet_md *md, const struct lnet_nid *src
     msg = local_msg(node);
     if (!msg)
         return NULL;
-    msg->hdr.dest_nid = src_ni ? *dest : lnet_select_nid(msg->home, dest);
+    msg->hdr.dest_nid = src_ni ? *dest : lnet_select_nid(msg->home, dest, &src_ni);
     msg->hdr.dest_pid = pid;
     msg->hdr.src_pid = LNET_PID_LUSTRE;
     msg->hdr.type = type;

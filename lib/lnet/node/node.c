@@ -11,6 +11,7 @@
 #include "lib/lnet/peer/peers.h"
 #include "lib/lnet/ping/ping.h"
 #include "lib/lnet/route/route.h"
+#include "lib/lnet/shard/udsp.h"
 #include "lib/lnet/tx.h"
 
 #include <errno.h>
@@ -142,6 +143,7 @@ void lnet_node_destroy(struct lnet_node *node)
     lnet_api_fini(node);
     lnet_routes_fini(node);
     lnet_access_fini(node);
+    lnet_udsps_fini(node);
     lnet_faults_fini(node);
     if (node->arena)
         mem_arena_destroy(node->arena);

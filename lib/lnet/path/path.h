@@ -24,9 +24,17 @@ enum lnet_drop lnet_select(struct lnet_shard *s, const struct lnet_nid *dest,
  * NIs is on a net of ours. */
 bool lnet_select_gateway(struct lnet_shard *s, const struct lnet_gw *gw, struct lnet_path *out);
 
-/* Returns the NID that a message of this node to dest goes to if no source is given: another one of
- * a multi-rail peer's, perhaps. Node home. own.c. */
-struct lnet_nid lnet_select_nid(struct lnet_shard *s, const struct lnet_nid *dest);
+/* Returns the NID that a message of this node to dest goes to if no source is given: perhaps
+ * another one of a multi-rail peer. Sets *src to the NI that a policy prefers, or NULL. Node home.
+ * own.c. */
+struct lnet_nid lnet_select_nid(struct lnet_shard *s, const struct lnet_nid *dest,
+                                struct lnet_ni **src);
+/* Returns the NI that a selection policy prefers for a message of this node to dest itself, or
+ * NULL. own.c. */
+struct lnet_ni *lnet_preferred_ni(const struct lnet_shard *s, const struct lnet_nid *dest);
+/* Returns our best NI on a net for a next hop; gw_ni: NULL if the hop is no gateway's. */
+struct lnet_ni *lnet_best_ni(const struct lnet_shard *s, const struct lnet_conf_net *net,
+                             const struct lnet_nid *nid, const struct lnet_gw_ni *gw_ni);
 
 /* ---- comparison of candidates ---- */
 
@@ -38,20 +46,36 @@ struct lnet_hop {
 };
 struct lnet_hop lnet_hop_of(const struct lnet_shard *s, const struct lnet_nid *nid,
                             const struct lnet_gw_ni *gw_ni);
+/* The demands of a message on a gateway and its peer NIs. */
+struct lnet_wanted {
+    lnet_net_t net; /* of the NI that must be used, or LNET_NET_ANY */
+    uint64_t ni;    /* lnet_ni_bit() of that NI, or 0 */
+    int rule;       /* the selection policy that prefers gateways for the destination, or -1 */
+};
+/* src: NULL: any NI. first: of the n routes to the net of dest. */
+static inline struct lnet_wanted lnet_wanted_of(const struct lnet_conf *conf,
+                                                const struct lnet_ni *src,
+                                                struct lnet_route *const *first, unsigned n,
+                                                const struct lnet_nid *dest)
+{
+    return (struct lnet_wanted){.net = src ? src->net : LNET_NET_ANY,
+                                .ni = src ? lnet_ni_bit(src) : 0,
+                                .rule = n > 0 ? lnet_conf_gateway_rule(conf, first, dest) : -1};
+}
 /* A route that may be used, and the gateway's peer NI that it would use. */
 struct lnet_route_choice {
     const struct lnet_route *route;
     const struct lnet_conf_gw_ni *ni;
+    bool preferred; /* by a selection policy */
 };
-/* Returns LNET_WHY_CHOSEN if a route can be used, and sets *out; else why it cannot. from_net: net
- * of the NI that must be used, or LNET_NET_ANY. */
+/* Returns LNET_WHY_CHOSEN if a route can be used, and sets *out; else why it cannot. */
 enum lnet_why lnet_route_usable(const struct lnet_shard *s, const struct lnet_route *r,
-                                lnet_net_t from_net, struct lnet_route_choice *out);
+                                const struct lnet_wanted *wanted, struct lnet_route_choice *out);
 /* Returns LNET_WHY_CHOSEN if a candidate is better than the best so far, else why it is not. */
 enum lnet_why lnet_route_behind(const struct lnet_shard *s, const struct lnet_route_choice *r,
                                 const struct lnet_route_choice *best);
 enum lnet_why lnet_gw_ni_behind(const struct lnet_shard *s, const struct lnet_conf_gw_ni *g,
-                                const struct lnet_conf_gw_ni *best);
+                                const struct lnet_conf_gw_ni *best, uint64_t ni);
 enum lnet_why lnet_ni_behind(const struct lnet_shard *s, const struct lnet_ni *ni,
                              const struct lnet_ni *best, const struct lnet_hop *hop);
 

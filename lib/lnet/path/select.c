@@ -33,13 +33,15 @@ static int32_t ni_credits(const struct lnet_shard *s, const struct lnet_ni *ni,
 }
 
 /* §7.1. A NID of the same length (IPv4 or IPv6) as the next hop's comes first. Then: link up, a
- * pair that works, higher health, more tx credits, the least recently used. */
+ * pair that works, higher health, lower priority, more tx credits, the least recently used. */
 enum lnet_why lnet_ni_behind(const struct lnet_shard *s, const struct lnet_ni *ni,
                              const struct lnet_ni *best, const struct lnet_hop *hop)
 {
     bool fits = ni->nid.size == hop->nid->size, best_fits = best->nid.size == hop->nid->size;
     bool down = relaxed_load(&ni->fatal), best_down = relaxed_load(&best->fatal);
     unsigned health = relaxed_load(&ni->health), best_health = relaxed_load(&best->health);
+    uint32_t priority = relaxed_load(&ni->priority);
+    uint32_t best_priority = relaxed_load(&best->priority);
     int32_t credits, best_credits;
 
     if (fits != best_fits)
@@ -52,6 +54,8 @@ enum lnet_why lnet_ni_behind(const struct lnet_shard *s, const struct lnet_ni *n
         return best_down ? LNET_WHY_CHOSEN : LNET_WHY_PAIR_DOWN;
     if (health != best_health)
         return health > best_health ? LNET_WHY_CHOSEN : LNET_WHY_NI_HEALTH;
+    if (priority != best_priority)
+        return priority < best_priority ? LNET_WHY_CHOSEN : LNET_WHY_NI_PRIORITY;
     credits = ni_credits(s, ni, hop);
     best_credits = ni_credits(s, best, hop);
     if (credits != best_credits)
@@ -59,8 +63,8 @@ enum lnet_why lnet_ni_behind(const struct lnet_shard *s, const struct lnet_ni *n
     return s->ni_seq[ni->index] < s->ni_seq[best->index] ? LNET_WHY_CHOSEN : LNET_WHY_USED_LATER;
 }
 
-static struct lnet_ni *best_ni(const struct lnet_shard *s, const struct lnet_conf_net *net,
-                               const struct lnet_nid *nid, const struct lnet_gw_ni *gw_ni)
+struct lnet_ni *lnet_best_ni(const struct lnet_shard *s, const struct lnet_conf_net *net,
+                             const struct lnet_nid *nid, const struct lnet_gw_ni *gw_ni)
 {
     struct lnet_ni *best = net->ni[0];
     struct lnet_hop hop;
@@ -87,9 +91,11 @@ static bool has_link(const struct lnet_conf_gw_ni *g)
     return false;
 }
 
-/* §7.3: one that works and is up, higher health, more tx credits, then the least recently used. */
+/* §7.3: one that works and is up, higher health, lower priority, preferred, more tx credits, then
+ * the least recently used. A policy prefers it for an NI of ours: ni is the bit of the NI that must
+ * be used, or 0. */
 enum lnet_why lnet_gw_ni_behind(const struct lnet_shard *s, const struct lnet_conf_gw_ni *g,
-                                const struct lnet_conf_gw_ni *best)
+                                const struct lnet_conf_gw_ni *best, uint64_t ni)
 {
     bool usable = lnet_gw_ni_usable(g), best_usable = lnet_gw_ni_usable(best);
     bool down = relaxed_load(&g->ni->status_down), best_down = relaxed_load(&best->ni->status_down);
@@ -108,6 +114,10 @@ enum lnet_why lnet_gw_ni_behind(const struct lnet_shard *s, const struct lnet_co
         return link ? LNET_WHY_CHOSEN : LNET_WHY_LINK_DOWN;
     if (health != best_health)
         return health > best_health ? LNET_WHY_CHOSEN : LNET_WHY_PEER_NI_HEALTH;
+    if (g->priority != best->priority)
+        return g->priority < best->priority ? LNET_WHY_CHOSEN : LNET_WHY_PEER_NI_PRIORITY;
+    if (!(g->preferred & ni) != !(best->preferred & ni))
+        return g->preferred & ni ? LNET_WHY_CHOSEN : LNET_WHY_PEER_NI_PREFERRED;
     if (credits != best_credits)
         return credits > best_credits ? LNET_WHY_CHOSEN : LNET_WHY_PEER_NI_CREDITS;
 turn:
@@ -116,9 +126,10 @@ turn:
 }
 
 /* Returns the best peer NI of a gateway on our nets, or on one net; NULL: there is none. g: NULL if
- * a snapshot that was published meanwhile does not list the gateway. */
-static const struct lnet_conf_gw_ni *best_gw_ni(const struct lnet_shard *s,
-                                                const struct lnet_conf_gw *g, lnet_net_t net)
+ * a snapshot that was published meanwhile does not list the gateway. want: the bit of the NI that
+ * must be used, or 0. */
+static const struct lnet_conf_gw_ni *
+best_gw_ni(const struct lnet_shard *s, const struct lnet_conf_gw *g, lnet_net_t net, uint64_t want)
 {
     const struct lnet_conf_gw_ni *best = NULL;
 
@@ -127,7 +138,7 @@ static const struct lnet_conf_gw_ni *best_gw_ni(const struct lnet_shard *s,
 
         if (!ni->net || (net != LNET_NET_ANY && ni->net->net != net))
             continue;
-        if (!best || lnet_gw_ni_behind(s, ni, best) == LNET_WHY_CHOSEN)
+        if (!best || lnet_gw_ni_behind(s, ni, best, want) == LNET_WHY_CHOSEN)
             best = ni;
     }
     return best;
@@ -136,14 +147,15 @@ static const struct lnet_conf_gw_ni *best_gw_ni(const struct lnet_shard *s,
 /* ---- routes ---- */
 
 enum lnet_why lnet_route_usable(const struct lnet_shard *s, const struct lnet_route *r,
-                                lnet_net_t from_net, struct lnet_route_choice *out)
+                                const struct lnet_wanted *w, struct lnet_route_choice *out)
 {
     const struct lnet_conf_gw *g = lnet_conf_gateway(lnet_conf_get(s->node), r->gw);
 
     out->route = r;
-    out->ni = best_gw_ni(s, g, from_net);
+    out->ni = best_gw_ni(s, g, w->net, w->ni);
+    out->preferred = w->rule >= 0 && g && g->rules.word[w->rule / 64] >> w->rule % 64 & 1;
     if (!out->ni)
-        return best_gw_ni(s, g, LNET_NET_ANY) ? LNET_WHY_OTHER_NET : LNET_WHY_NO_LOCAL_NET;
+        return best_gw_ni(s, g, LNET_NET_ANY, 0) ? LNET_WHY_OTHER_NET : LNET_WHY_NO_LOCAL_NET;
     if (!lnet_gw_ni_usable(out->ni))
         return LNET_WHY_GATEWAY_DOWN;
     return relaxed_load(&r->up) ? LNET_WHY_CHOSEN : LNET_WHY_NET_DOWN;
@@ -154,8 +166,8 @@ static int hops_of(const struct lnet_route *r)
     return r->hops == LNET_HOPS_UNDEFINED ? 1 : r->hops;
 }
 
-/* §7.4: (preferred routers of a UDSP), priority, hops, the gateway's peer NI: health, queued bytes,
- * tx credits; then the least recently used. */
+/* §7.4: preferred by a selection policy, priority, hops, the gateway's peer NI: health, queued
+ * bytes, tx credits; then the least recently used. */
 enum lnet_why lnet_route_behind(const struct lnet_shard *s, const struct lnet_route_choice *r,
                                 const struct lnet_route_choice *best)
 {
@@ -166,6 +178,8 @@ enum lnet_why lnet_route_behind(const struct lnet_shard *s, const struct lnet_ro
     unsigned health = relaxed_load(&r->ni->ni->health);
     unsigned best_health = relaxed_load(&best->ni->ni->health);
 
+    if (r->preferred != best->preferred)
+        return r->preferred ? LNET_WHY_CHOSEN : LNET_WHY_GATEWAY_PREFERRED;
     if (r->route->priority != best->route->priority)
         return r->route->priority < best->route->priority ? LNET_WHY_CHOSEN : LNET_WHY_PRIORITY;
     if (hops_of(r->route) != hops_of(best->route))
@@ -180,20 +194,23 @@ enum lnet_why lnet_route_behind(const struct lnet_shard *s, const struct lnet_ro
                                                                               : LNET_WHY_USED_LATER;
 }
 
-static enum lnet_drop best_route(const struct lnet_shard *s, lnet_net_t net, lnet_net_t from_net,
-                                 struct lnet_route_choice *best)
+static enum lnet_drop best_route(const struct lnet_shard *s, const struct lnet_nid *dest,
+                                 const struct lnet_ni *src, struct lnet_route_choice *best)
 {
+    const struct lnet_conf *conf = lnet_conf_get(s->node);
+    struct lnet_wanted wanted;
     struct lnet_route *const *r;
     struct lnet_route_choice c;
     bool unreachable = false;
     unsigned n;
 
     best->route = NULL;
-    n = lnet_conf_routes(lnet_conf_get(s->node), net, &r);
+    n = lnet_conf_routes(conf, nid_net(dest), &r);
     if (n == 0)
         return LNET_DROP_NO_ROUTE;
+    wanted = lnet_wanted_of(conf, src, r, n, dest);
     for (unsigned i = 0; i < n; i++) {
-        enum lnet_why why = lnet_route_usable(s, r[i], from_net, &c);
+        enum lnet_why why = lnet_route_usable(s, r[i], &wanted, &c);
 
         unreachable |= why == LNET_WHY_NO_LOCAL_NET;
         if (why != LNET_WHY_CHOSEN)
@@ -225,7 +242,7 @@ enum lnet_drop lnet_choose(const struct lnet_shard *s, const struct lnet_nid *de
     } else if (src ? src->net == dest_net : (net = lnet_net_find(s->node, dest_net)) != NULL) {
         out->next_hop = *dest;
     } else {
-        why = best_route(s, dest_net, src ? src->net : LNET_NET_ANY, &best);
+        why = best_route(s, dest, src, &best);
         if (why)
             return why;
         *route = best.route;
@@ -241,7 +258,7 @@ enum lnet_drop lnet_choose(const struct lnet_shard *s, const struct lnet_nid *de
         net = lnet_net_find(s->node, nid_net(&out->next_hop));
     if (!net)
         return LNET_DROP_NO_LND;
-    out->ni = best_ni(s, net, &out->next_hop, out->gw_ni);
+    out->ni = lnet_best_ni(s, net, &out->next_hop, out->gw_ni);
     return LNET_DROP_NONE;
 }
 
@@ -267,13 +284,13 @@ bool lnet_select_gateway(struct lnet_shard *s, const struct lnet_gw *gw, struct 
 {
     const struct lnet_conf *conf = lnet_conf_get(s->node);
     const struct lnet_conf_gw *g = lnet_conf_gateway(conf, gw);
-    const struct lnet_conf_gw_ni *best = best_gw_ni(s, g, LNET_NET_ANY);
+    const struct lnet_conf_gw_ni *best = best_gw_ni(s, g, LNET_NET_ANY, 0);
 
     if (!best)
         return false;
     *out = (struct lnet_path){
         .next_hop = best->ni->nid, .gw_ni = best->ni, .generation = conf->generation};
-    out->ni = best_ni(s, best->net, &out->next_hop, best->ni);
+    out->ni = lnet_best_ni(s, best->net, &out->next_hop, best->ni);
     s->gw_ni_seq[best->ni->index] = ++s->seq;
     s->ni_seq[out->ni->index] = ++s->seq;
     return true;

@@ -60,16 +60,17 @@ static void list_routes(const struct lnet_shard *s, struct lnet_why_answer *a,
                         const struct lnet_nid *dest, const struct lnet_ni *src,
                         const struct lnet_route *best)
 {
-    const lnet_net_t from = src ? src->net : LNET_NET_ANY;
+    const struct lnet_conf *conf = lnet_conf_get(s->node);
     struct lnet_route_choice c, chosen = {0};
     struct lnet_route *const *r;
-    unsigned n = lnet_conf_routes(lnet_conf_get(s->node), nid_net(dest), &r);
+    unsigned n = lnet_conf_routes(conf, nid_net(dest), &r);
+    const struct lnet_wanted wanted = lnet_wanted_of(conf, src, r, n, dest);
 
     if (best)
-        (void)lnet_route_usable(s, best, from, &chosen);
+        (void)lnet_route_usable(s, best, &wanted, &chosen);
     a->nroutes = n;
     for (unsigned i = 0; i < n && i < LNET_WHY_MAX; i++) {
-        enum lnet_why why = lnet_route_usable(s, r[i], from, &c);
+        enum lnet_why why = lnet_route_usable(s, r[i], &wanted, &c);
 
         if (why == LNET_WHY_CHOSEN && chosen.ni && r[i] != best)
             why = behind(lnet_route_behind(s, &c, &chosen), LNET_WHY_QUEUE);
@@ -96,7 +97,7 @@ static void list_pairs(const struct lnet_shard *s, struct lnet_why_answer *a,
         row->health = (int)relaxed_load(&ni->health);
         row->peer_ni_health = hop->gw_ni ? (int)relaxed_load(&hop->gw_ni->health) : -1;
         if (src && ni != src)
-            row->why = LNET_WHY_NOT_SOURCE;
+            row->why = a->ni_preferred ? LNET_WHY_NI_PREFERRED : LNET_WHY_NOT_SOURCE;
         else if (other != LNET_WHY_CHOSEN)
             row->why = hop->gw_ni && relaxed_load(&hop->gw_ni->pairs_down) & lnet_ni_bit(ni)
                            ? LNET_WHY_PAIR_DOWN
@@ -132,7 +133,8 @@ static void list_nis(const struct lnet_shard *s, struct lnet_why_answer *a,
         if (src && src->net != e->net->net)
             why = LNET_WHY_OTHER_NET;
         else if (e != best)
-            why = behind(lnet_gw_ni_behind(s, e, best), LNET_WHY_PEER_NI_CREDITS);
+            why = behind(lnet_gw_ni_behind(s, e, best, src ? lnet_ni_bit(src) : 0),
+                         LNET_WHY_PEER_NI_CREDITS);
         hop = lnet_hop_of(s, &e->ni->nid, e->ni);
         list_pairs(s, a, src, path, e->net, &hop, why);
     }
@@ -162,6 +164,7 @@ static enum lnet_drop explain(const struct lnet_shard *s, struct why_request *q,
 /* Returns the peer NI that would bring a message from src; ANY when it cannot be known. */
 static struct lnet_nid sender_of(const struct lnet_shard *s, const struct lnet_nid *src)
 {
+    static const struct lnet_wanted any = {.net = LNET_NET_ANY, .rule = -1};
     struct lnet_route_choice c;
     struct lnet_route *const *r;
     unsigned n;
@@ -170,7 +173,7 @@ static struct lnet_nid sender_of(const struct lnet_shard *s, const struct lnet_n
         return *src;
     n = lnet_conf_routes(lnet_conf_get(s->node), nid_net(src), &r);
     for (unsigned i = 0; i < n; i++)
-        if (lnet_route_usable(s, r[i], LNET_NET_ANY, &c) == LNET_WHY_CHOSEN)
+        if (lnet_route_usable(s, r[i], &any, &c) == LNET_WHY_CHOSEN)
             return c.ni->ni->nid;
     return n > 0 ? r[0]->gw->nid : LNET_NID_ANY; /* down as it is, it may still bring one */
 }
@@ -256,6 +259,10 @@ static void choose(struct reactor_task *task)
         lnet_access_why_peer(lnet_access(q->node), &q->dest, &net->ni[0]->nid, &q->answer.access);
     if (own)
         q->answer.mine = lnet_is_own_nid(q->node, &q->dest);
+    if (nid_is_any(&q->src) && !q->answer.mine) {
+        src = lnet_preferred_ni(s, &q->dest);
+        q->answer.ni_preferred = src != NULL;
+    }
     if (!q->answer.mine && !q->answer.drop)
         q->answer.drop = explain(s, q, src);
     q->task.fn = chosen;

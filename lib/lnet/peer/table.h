@@ -72,7 +72,11 @@ struct peer_ni {
     unsigned pins;      /* users outside the table that name this NID */
     bool answered;      /* proved: peer_table_replied() found it to be its peer's */
     uint64_t silent_us; /* when a message of this node was not answered; 0: the last one was */
-    uint64_t used;      /* path/own.c: sequence number of the last message of this node to it */
+    /* path/own.c: */
+    uint64_t used;        /* sequence number of the last message of this node to it */
+    uint32_t policy_seen; /* the snapshot that the next two are of; 0: none */
+    uint32_t priority;    /* by a selection policy, or LNET_UDSP_NONE */
+    int pair;             /* index of the policy that prefers NIs of ours for it, or -1 */
     struct peer_net *net;
     TAILQ_ENTRY(peer_ni) link;
     struct peer_ni *next; /* in the bucket, or the next free one */
@@ -80,7 +84,8 @@ struct peer_ni {
 
 struct peer_net {
     lnet_net_t net;
-    uint64_t used; /* as in struct peer_ni */
+    uint64_t used; /* this and the next two as in struct peer_ni */
+    uint32_t policy_seen, priority;
     struct peer *peer;
     TAILQ_HEAD(, peer_ni) nis; /* never empty */
     TAILQ_ENTRY(peer_net) link;

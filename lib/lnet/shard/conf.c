@@ -2,6 +2,8 @@
 /* Builds and publishes snapshots. conf.h has the rules. */
 #include "lib/lnet/shard/conf.h"
 
+#include "lib/lnet/shard/udsp.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +34,7 @@ void lnet_conf_free(struct lnet_conf *c)
     free(c->by_gw);
     free(c->gw_ni);
     free(c->gw_at);
+    free(c->rules_of);
     free(c);
 }
 
@@ -239,8 +242,9 @@ struct lnet_conf *lnet_conf_build(const struct lnet_node *node, struct lnet_rout
     if (!c)
         return NULL;
     c->generation = node->conf ? node->conf->generation + 1 : 1;
+    c->udsps = node->udsps;
     if (build_nets(c, nis, nnis) || build_routes(c, routes, nroutes) ||
-        build_gateways(c, node->gw)) {
+        build_gateways(c, node->gw) || lnet_udsp_apply(c)) {
         lnet_conf_free(c);
         return NULL;
     }
@@ -251,6 +255,8 @@ void lnet_conf_publish(struct lnet_node *node, struct lnet_conf *c)
 {
     struct lnet_conf *old = node->conf;
 
+    for (unsigned i = 0; i < c->nnis; i++)
+        relaxed_store(&c->ni[i]->priority, lnet_udsp_nid(c->udsps, &c->ni[i]->nid, true));
     __atomic_store_n(&node->conf, c, __ATOMIC_RELEASE);
     if (old)
         reactor_synchronize(node->env);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The snapshot: what the operator configured, as the data path sees it. It lists nets with their
- * NIs, routes and gateways, and never changes. The control thread builds another for each change,
- * publishes it by pointer, and frees the old one when all reactors have passed a quiescent state.
+ * NIs, routes and gateways, with what the selection policies say of them, and never changes. The
+ * control thread builds another for each change, publishes it by pointer, and frees the old one
+ * when all reactors have passed a quiescent state.
  *
  * A value returned here is valid as long as the snapshot: on a reactor until the end of its
  * loop iteration. State that changes by itself (does the gateway answer, does it list the net) lies
@@ -111,6 +112,13 @@ struct lnet_conf_net {
     lnet_net_t net;
     unsigned nni; /* 1 or more */
     struct lnet_ni **ni;
+    uint32_t priority; /* by a selection policy, or LNET_UDSP_NONE */
+};
+
+#define LNET_UDSP_WORDS (LNET_UDSPS / 64)
+/* A set of selection policies: a bit for each index. */
+struct lnet_conf_rules {
+    uint64_t word[LNET_UDSP_WORDS];
 };
 
 struct lnet_conf_gw {
@@ -119,6 +127,7 @@ struct lnet_conf_gw {
     struct lnet_route **route;
     unsigned nnis; /* 1 or more */
     struct lnet_conf_gw_ni *ni;
+    struct lnet_conf_rules rules; /* that prefer it for their destinations */
 };
 
 /* A peer NI of a gateway in a snapshot. */
@@ -126,6 +135,8 @@ struct lnet_conf_gw_ni {
     struct lnet_gw_ni *ni;
     const struct lnet_conf_net *net; /* NULL: not one of ours */
     uint64_t local;                  /* lnet_ni_bit() of the NIs of net */
+    uint64_t preferred;              /* of these, those that a selection policy prefers for it */
+    uint32_t priority;               /* by a selection policy, or LNET_UDSP_NONE */
     struct lnet_conf_gw *gw;
 };
 
@@ -143,10 +154,13 @@ struct lnet_conf {
     unsigned ngws_known;     /* all gateways */
     struct lnet_conf_gw *gw; /* pointer, routes and peer NIs of each */
     struct lnet_route **by_gw;
-    uint16_t gw_of[LNET_GW_SLOTS]; /* lnet_gw.index -> index in gw[] */
-    struct lnet_conf_gw_ni *gw_ni; /* those of a gateway adjoin */
-    uint32_t gw_mask;              /* of gw_at[] */
-    uint32_t *gw_at;               /* hash of NID -> index + 1 in gw_ni[] */
+    uint16_t gw_of[LNET_GW_SLOTS];    /* lnet_gw.index -> index in gw[] */
+    struct lnet_conf_gw_ni *gw_ni;    /* those of a gateway adjoin */
+    uint32_t gw_mask;                 /* of gw_at[] */
+    uint32_t *gw_at;                  /* hash of NID -> index + 1 in gw_ni[] */
+    const struct lnet_udsps *udsps;   /* the selection policies; NULL: none */
+    struct lnet_conf_rules *rules_of; /* by the index of the first route to a net: policies that
+                                         prefer a gateway for it; NULL: none does */
 };
 
 static inline const struct lnet_conf *lnet_conf_get(const struct lnet_node *node)
@@ -196,6 +210,16 @@ struct lnet_gw *lnet_gw_find(const struct lnet_node *node, const struct lnet_nid
 /* Returns the number of routes to a net, and the first in *first. */
 unsigned lnet_conf_routes(const struct lnet_conf *conf, lnet_net_t net,
                           struct lnet_route *const **first);
+/* Returns the selection policy that prefers gateways for dest, or -1. first: of the routes to the
+ * net of dest. udsp.c */
+int lnet_udsp_gateway_rule(const struct lnet_conf *conf, struct lnet_route *const *first,
+                           const struct lnet_nid *dest);
+static inline int lnet_conf_gateway_rule(const struct lnet_conf *conf,
+                                         struct lnet_route *const *first,
+                                         const struct lnet_nid *dest)
+{
+    return conf->rules_of ? lnet_udsp_gateway_rule(conf, first, dest) : -1;
+}
 /* Returns what a snapshot has of a gateway; NULL: it does not list the gateway. */
 static inline const struct lnet_conf_gw *lnet_conf_gateway(const struct lnet_conf *conf,
                                                            const struct lnet_gw *gw)

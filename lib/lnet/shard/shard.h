@@ -168,6 +168,7 @@ struct lnet_node {
     struct lnet_conf *conf;            /* snapshot: release by control, acquire by reactors */
     struct lnet_access *access;        /* a snapshot, too; NULL: no rules */
     uint64_t access_generation;        /* control */
+    struct lnet_udsps *udsps;          /* control: selection policies; NULL: none */
     struct lnet_faults *faults;        /* a snapshot, too; NULL: no rules */
     struct lnet_faults *faults_last;   /* control: the snapshot when the node began to stop */
     struct lnet_fault *faults_deleted; /* control: rules whose messages are being let go */

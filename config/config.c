@@ -137,7 +137,7 @@ static const struct list {
         LIST(route, "route", CFG_MAX_ROUTES, route_order, offsetof(struct cfg_route, line)),
     [CFG_HELLOS] = LIST(hello, "entry", CFG_MAX_HELLO_MAP, hello_order),
     [CFG_PEERS] = LIST(peer, "peer", CFG_MAX_PEERS, nid_order),
-    [CFG_UDSPS] = LIST(udsp, "policy", CFG_MAX_UDSP, udsp_order),
+    [CFG_UDSPS] = LIST(udsp, "policy", CFG_MAX_UDSP, udsp_order, offsetof(struct cfg_udsp, line)),
     [CFG_NAMES] = LIST(name, "name", CFG_MAX_NAMES, nid_order),
     [CFG_PORTS] = LIST(port, "port", CFG_MAX_PORTS, port_order, offsetof(struct cfg_port, line)),
     [CFG_ACCESSES] =

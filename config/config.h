@@ -30,7 +30,7 @@
 #define CFG_MAX_HELLO_MAP  65536
 #define CFG_MAX_PEERS      16384
 #define CFG_MAX_PEER_NIDS  64
-#define CFG_MAX_UDSP       256
+#define CFG_MAX_UDSP       LNET_UDSPS
 #define CFG_MAX_NAMES      4096 /* as many keys as a mapping may have: YAML_MAX_KEYS */
 #define CFG_MAX_RULES      512  /* rules of ip2nets */
 #define CFG_MAX_ADDRESSES  256  /* of this machine */
@@ -105,9 +105,9 @@ struct cfg_peer {
     unsigned line;
 };
 
-/* `udsp:`, a rule for the selection among several NIs. Kept and shown without effect. */
+/* `udsp:`, a selection policy. Its identity is src, dst and rte. */
 struct cfg_udsp {
-    int idx;
+    int idx; /* its place in the list; in an item to be added also -1: the last */
     char src[64], dst[64], rte[64]; /* "" = none */
     int priority;                   /* -1 = none */
     unsigned line;
@@ -362,6 +362,15 @@ unsigned cfg_guard(const struct cfg *cfg);
  * 0 or -ENOMEM. */
 int cfg_access_rules(const struct cfg *cfg, struct lnet_access_rule **out, struct err *err);
 void cfg_access_rules_free(struct lnet_access_rule *rules, unsigned n);
+/* Checks a policy of the operator and sets the priority it has by default. 0, or -EINVAL with a
+ * sentence and the key. */
+int cfg_udsp_settle(struct cfg_udsp *udsp, struct err *err);
+/* Adds a policy at its index, or the last. The priority of an equal policy is replaced. 0;
+ * -EALREADY: there is such a policy; -ENOSPC; -ENOMEM. */
+int cfg_udsp_add(struct cfg *cfg, const struct cfg_udsp *udsp);
+/* Returns the policies as the node takes them, in *out, to be freed; in case of an error too. 0,
+ * -ENOMEM or -EINVAL. */
+int cfg_udsp_rules(const struct cfg *cfg, struct lnet_udsp **out, struct err *err);
 /* Returns the number of different gateways in the routes. */
 unsigned cfg_gateway_count(const struct cfg *cfg);
 

@@ -181,6 +181,7 @@ void cfg_check(struct cfg_reader *r)
     check_peers(r);
     cfg_check_ports(r);
     cfg_check_access(r);
+    cfg_check_udsp(r);
     if (r->cfg->min_reconnect > r->cfg->max_reconnect)
         cfg_error(r, 0, "millrace: min_reconnect is above max_reconnect; lower it");
 }

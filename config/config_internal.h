@@ -55,10 +55,9 @@ struct cfg_key {
     void (*fn)(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
     bool (*valid)(const char *text); /* of a text; the error is "'TEXT' <otherwise>" */
     const char *otherwise;
-    const char *without_effect; /* of CFG_ITEMS: names the items in a warning */
-    bool or_as_is;              /* -1 is accepted, too, and leaves the integer as it is */
-    bool exported;              /* a backup always has it, as lnetctl's */
-    bool kept;                  /* a key of lnetctl's that has no effect here: a warning */
+    bool or_as_is; /* -1 is accepted, too, and leaves the integer as it is */
+    bool exported; /* a backup always has it, as lnetctl's */
+    bool kept;     /* a key of lnetctl's that has no effect here: a warning */
     const char
         *no_effect_since; /* of a kept key: the Lustre version whose kernel nodes ignore it */
     bool alias;           /* another row has the setting */
@@ -170,6 +169,7 @@ void cfg_read_names(struct cfg_reader *r, void *obj, const struct yaml_tree_node
 void cfg_read_port(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item);
 void cfg_read_access(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item);
 void cfg_check_access(struct cfg_reader *r); /* config_access.c */
+void cfg_check_udsp(struct cfg_reader *r);   /* config_udsp.c */
 /* Rows of a table of keys that begins with a struct cfg_ni: tunables, lnd tunables, CPT. */
 #define CFG_NI_TUNING                                                                              \
     CFG_READS("tunables", cfg_tunables_keys), CFG_READS("lnd tunables", cfg_lnd_tunables_keys),    \

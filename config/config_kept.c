@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reads the lists of peers, and of selection policies, which are kept and shown without effect.
- * docs/protocol/lnet-core.md §8.3, §10.3. */
+/* Reads the list of peers. docs/protocol/lnet-core.md §10.3. */
 #include "config/config_internal.h"
 
 #include <string.h>
@@ -161,33 +160,4 @@ void cfg_read_peer(struct cfg_reader *r, void *obj, const struct yaml_tree_node 
         cfg_error(r, item->line, "has no 'primary nid'; add it");
     else if (!nid_is_any(&peer.primary) && !nid_is_lo(&peer.primary))
         put_peer(r, &peer);
-}
-
-/* ---- udsp ---- */
-
-static const struct cfg_key action_keys[] = {
-    CFG_FIELD(struct cfg_udsp, "priority", CFG_INT, priority, .min = -1, .max = CFG_MAX_INT),
-    CFG_KEYS_END,
-};
-
-static const struct cfg_key udsp_keys[] = {
-    CFG_FIELD(struct cfg_udsp, "idx", CFG_INT, idx, .min = -1, .max = CFG_MAX_INT),
-    CFG_FIELD(struct cfg_udsp, "src", CFG_TEXT, src, .max = 64),
-    CFG_FIELD(struct cfg_udsp, "dst", CFG_TEXT, dst, .max = 64),
-    CFG_FIELD(struct cfg_udsp, "rte", CFG_TEXT, rte, .max = 64),
-    CFG_READS("action", action_keys),
-    CFG_KEYS_END,
-};
-
-void cfg_read_udsp(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
-{
-    struct cfg_udsp udsp = {.idx = -1, .priority = -1, .line = item->line};
-    unsigned errors = r->report->errors;
-
-    cfg_read_map(r, item, udsp_keys, &udsp);
-    if (!udsp.src[0] && !udsp.dst[0] && !udsp.rte[0])
-        cfg_error(r, item->line, "needs one of 'src', 'dst' and 'rte'; add what it is about");
-    else if (r->report->errors == errors)
-        cfg_put(r, CFG_UDSPS, &udsp, cfg_find(r->cfg, CFG_UDSPS, &udsp), item->line,
-                "there is no such policy to be removed");
 }

@@ -249,7 +249,7 @@ const struct cfg_key cfg_top_keys[] = {
     CFG_READS("buffers", buffers_keys),
     CFG_READS("global", global_keys),
     CFG_READS("numa", numa_keys),
-    CFG_KEY("udsp", CFG_ITEMS, .fn = cfg_read_udsp, .without_effect = "policies"),
+    CFG_KEY("udsp", CFG_ITEMS, .fn = cfg_read_udsp),
     CFG_READS("millrace", cfg_millrace_keys),
     CFG_IGNORES("statistics"),
     GLOBAL_KEYS(.alias = true),

@@ -368,9 +368,6 @@ static void read_value(struct cfg_reader *r, const struct cfg_key *key, void *ob
         if (key->offset)
             *(unsigned *)field = 0;
         cfg_read_items(r, value, key, obj);
-        if (key->without_effect && value->children)
-            cfg_say(r, CFG_IGNORED, value->line, "not acted on yet: %s are kept and shown",
-                    key->without_effect);
         return;
     }
     if (key->fn) {

@@ -224,7 +224,7 @@ static void add_rules(struct build *b, struct yaml_tree_node *root, const struct
         const struct cfg_udsp *udsp = &cfg->udsp[i];
 
         item = add(b, list, NULL, YAML_MAP, NULL);
-        add_int(b, item, "idx", udsp->idx < 0 ? (int)i : udsp->idx);
+        add_int(b, item, "idx", (int)i);
         if (udsp->src[0])
             add_text(b, item, "src", udsp->src);
         if (udsp->dst[0])

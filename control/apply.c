@@ -274,6 +274,17 @@ int control_set_access(struct lnet_node *node, const struct cfg *to, struct err 
     return rc;
 }
 
+int control_set_udsp(struct lnet_node *node, const struct cfg *to, struct err *err)
+{
+    struct lnet_udsp *rules;
+    int rc = cfg_udsp_rules(to, &rules, err);
+
+    if (rc == 0)
+        rc = lnet_udsp_set(node, rules, to->udsp_count, err);
+    free(rules);
+    return rc;
+}
+
 static int set_part(void *arg, enum cfg_part part, const struct cfg *to, struct err *err)
 {
     struct controller *c = arg;
@@ -293,6 +304,8 @@ static int set_part(void *arg, enum cfg_part part, const struct cfg *to, struct 
         return lnet_admission_set(c->node, &admission, err);
     case CFG_PART_ACCESS:
         return control_set_access(c->node, to, err);
+    case CFG_PART_UDSP:
+        return control_set_udsp(c->node, to, err);
     case CFG_PART_DISCOVERY:
         return lnet_discovery_set(c->node, to->discovery, err);
     case CFG_PART_LOG:

@@ -223,6 +223,8 @@ static int make_node(struct process *d, struct err *err)
     if (rc == 0)
         rc = control_set_access(d->c.node, d->cfg, err);
     if (rc == 0)
+        rc = control_set_udsp(d->c.node, d->cfg, err);
+    if (rc == 0)
         rc = control_set_health(d->c.node, d->cfg, err);
     if (rc == 0)
         rc = lnet_discovery_set(d->c.node, d->cfg->discovery, err);

@@ -106,6 +106,8 @@ int control_begin_peers(struct lnet_node *node, const struct cfg *cfg, struct er
 int control_set_health(struct lnet_node *node, const struct cfg *to, struct err *err);
 /* Puts the access rules of a document in place of those there are. */
 int control_set_access(struct lnet_node *node, const struct cfg *to, struct err *err);
+/* The same of the selection policies. */
+int control_set_udsp(struct lnet_node *node, const struct cfg *to, struct err *err);
 
 /* Returns the driver of a net; NULL when this program has none. */
 const struct lnd_ops *control_driver(lnet_net_t net);

@@ -302,7 +302,7 @@ static bool udsp_same(const void *a, const void *b)
 {
     const struct cfg_udsp *x = a, *y = b;
 
-    return x->priority == y->priority && (x->idx == y->idx || x->idx < 0 || y->idx < 0);
+    return x->priority == y->priority && x->idx == y->idx;
 }
 
 static void udsp_key(const void *a, struct cfg_change *c)
@@ -446,7 +446,7 @@ static void access_text(const void *a, FILE *to)
 static const struct kind kinds[] = {
     {CFG_OF_ROUTE, CFG_ROUTES, route_same, route_key, route_text, false, CFG_AT_ONCE},
     {CFG_OF_PEER, CFG_PEERS, peer_same, peer_key, peer_text, false, CFG_AT_ONCE},
-    {CFG_OF_UDSP, CFG_UDSPS, udsp_same, udsp_key, udsp_text, true, CFG_AT_ONCE},
+    {CFG_OF_UDSP, CFG_UDSPS, udsp_same, udsp_key, udsp_text, false, CFG_AT_ONCE},
     {CFG_OF_HELLO, CFG_HELLOS, hello_same, hello_key, hello_text, false, CFG_RESTART},
     {CFG_OF_NAME, CFG_NAMES, name_same, name_key, name_text, false, CFG_AT_ONCE},
     {CFG_OF_ACCESS, CFG_ACCESSES, access_same, access_key, access_text, false, CFG_AT_ONCE},

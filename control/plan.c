@@ -368,6 +368,7 @@ static enum cfg_part part_of(const char *path)
         {"millrace.buffer_wait", CFG_PART_ADMISSION},
         {"millrace.guard.", CFG_PART_ADMISSION},
         {"millrace.access[", CFG_PART_ACCESS},
+        {"udsp[", CFG_PART_UDSP},
         {"global.discovery", CFG_PART_DISCOVERY},
         {"millrace.log.", CFG_PART_LOG},
         {"millrace.drain", CFG_PART_REST},
@@ -389,8 +390,8 @@ static void plan_parts(struct planner *p)
         enum cfg_part part = part_of(c->key);
         struct cfg_step *step;
 
-        if (planned[part] ||
-            (c->what != CFG_OF_SETTING && c->what != CFG_OF_NAME && c->what != CFG_OF_ACCESS))
+        if (planned[part] || (c->what != CFG_OF_SETTING && c->what != CFG_OF_NAME &&
+                              c->what != CFG_OF_ACCESS && c->what != CFG_OF_UDSP))
             continue;
         planned[part] = true;
         step = add_step(p, CFG_STEP_PART, c->key);

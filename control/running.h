@@ -26,6 +26,7 @@ enum cfg_part { /* settings that take effect together */
     CFG_PART_HEALTH,    /* sensitivity, recovery, transaction_timeout */
     CFG_PART_ADMISSION, /* egress_share, buffer_wait, guard */
     CFG_PART_ACCESS,    /* the access rules */
+    CFG_PART_UDSP,      /* the selection policies */
     CFG_PART_DISCOVERY,
     CFG_PART_LOG,
     CFG_PART_REST, /* drain, names */

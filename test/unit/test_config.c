@@ -212,6 +212,53 @@ static void test_gateways(void **state)
     done();
 }
 
+static void is_udsp(unsigned i, const char *src, const char *dst, const char *rte, int priority)
+{
+    const struct cfg_udsp *u = &cfg->udsp[i];
+
+    assert_true(i < cfg->udsp_count);
+    assert_int_equal(u->idx, i);
+    assert_string_equal(u->src, src);
+    assert_string_equal(u->dst, dst);
+    assert_string_equal(u->rte, rte);
+    assert_int_equal(u->priority, priority);
+}
+
+/* docs/protocol/lnet-core.md §8.2: appended or inserted at idx; an equal policy gets the other
+ * priority; src or dst alone gets priority 0, others none. */
+static void test_udsp(void **state)
+{
+    static const char *const names[] = {"tcp", "tcp1", "tcp2", "tcp3", "tcp4"};
+    struct lnet_udsp *rules;
+    struct err err = {0};
+
+    good(NET "udsp:\n"
+             "  - {src: tcp, action: {priority: 7}}\n"
+             "  - {dst: '*@tcp1', rte: 10.0.0.9@tcp}\n"
+             "  - {idx: 0, src: '10.0.0.[1-3]@tcp', dst: 'tcp[1-2]'}\n"
+             "  - {idx: 9, dst: tcp1}\n"
+             "  - {idx: 1, src: tcp, action: {priority: 3}}\n");
+    assert_int_equal(cfg->udsp_count, 4);
+    is_udsp(0, "10.0.0.[1-3]@tcp", "tcp[1-2]", "", -1);
+    is_udsp(1, "tcp", "", "", 3);
+    is_udsp(2, "", "*@tcp1", "10.0.0.9@tcp", -1);
+    is_udsp(3, "", "tcp1", "", 0);
+    assert_int_equal(report.warnings, 0);
+    assert_int_equal(cfg_udsp_add(cfg, &cfg->udsp[3]), -EALREADY);
+    assert_int_equal(cfg_udsp_rules(cfg, &rules, &err), 0);
+    assert_true(rules[0].src.addresses && !rules[0].dst.addresses && !rules[0].rte.given);
+    assert_int_equal(rules[1].priority, 3);
+    assert_int_equal(rules[3].dst.number[0].lo, 1);
+    free(rules);
+    done();
+    /* as a file is that was saved after changes: in any order */
+    good(NET "udsp: [{idx: 3, src: tcp3}, {idx: 2, src: tcp2}, {idx: 0, src: tcp}, {idx: 1, src: "
+             "tcp1}, {src: tcp4}]\n");
+    for (unsigned i = 0; i < 5; i++)
+        is_udsp(i, names[i], "", "", 0);
+    done();
+}
+
 static void test_enable(void **state)
 {
     static const int want[] = {0, 1, 0, 1}; /* disabled, enabled, stopping, starting */
@@ -518,6 +565,16 @@ static const struct {
     {SET("hello_map: [{address: 10.0.0.5@tcp1, nid: 10.0.0.1@tcp}]"), "is not an IP address of"},
     {SET("hello_map: [{address: 5, nid: 5@kfi}]"), "is not an IP address of"},
     {SET("hello_map: 5"), "must be a mapping"},
+    /* docs/protocol/lnet-core.md §8.1 */
+    {NET "udsp: [{idx: 0}]\n", "needs one of"},
+    {NET "udsp: [{rte: 10.0.0.9@tcp}]\n", "goes with 'dst'"},
+    {NET "udsp: [{src: '*@tcp', rte: 10.0.0.9@tcp}]\n", "goes with 'dst'"},
+    {NET "udsp: [{src: '*@tcp', dst: tcp1, rte: 10.0.0.9@tcp}]\n", "not with 'src'"},
+    {NET "udsp: [{src: tcp, dst: tcp1}]\n", "'src' with 'dst' names NIDs"},
+    {NET "udsp: [{dst: tcp1, rte: tcp}]\n", "names NIDs of gateways"},
+    {NET "udsp: [{src: '*@tcp', dst: tcp1, action: {priority: 1}}]\n", "alone has a priority"},
+    {NET "udsp: [{src: 10.0.0.300@tcp}]\n", "is neither a net"},
+    {NET "udsp: [{src: 'tcp*[1]'}]\n", "is neither a net"},
 };
 
 static void test_bad(void **state)
@@ -688,6 +745,7 @@ int main(void)
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_every_key),
         cmocka_unit_test(test_good),
+        cmocka_unit_test(test_udsp),
         cmocka_unit_test(test_enable),
         cmocka_unit_test(test_gateways),
         cmocka_unit_test(test_lnetctl_router),

@@ -410,6 +410,7 @@ static void test_lowest_index(void **state)
     rails_up(true);
     rule(NULL, B, NULL, 4);
     rule(NULL, "*@tcp1", NULL, 2);
+    rule("10.77.0.1@tcp1", A, NULL, LNET_UDSP_NONE); /* sets nothing: there is no such NI */
     rule("10.1.0.1@tcp1", A, NULL, LNET_UDSP_NONE);
     rule("10.1.0.2@tcp1", "*@tcp1", NULL, LNET_UDSP_NONE);
     set_rules();

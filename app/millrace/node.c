@@ -123,21 +123,10 @@ int cmd_refused(struct cli *cli, json_t *args)
 
 int cmd_udsp_show(struct cli *cli, json_t *args)
 {
-    const json_t *idx = json_object_get(args, "idx");
-    json_t *result = NULL, *list;
-    int rc = cli_call(cli, "config_get", NULL, &result);
+    json_t *result = NULL;
+    int rc = cli_call(cli, "udsp_get", json_incref(args), &result);
 
-    if (rc != CLI_OK)
-        return rc;
-    list = json_incref(json_object_get(json_object_get(result, "config"), "udsp"));
-    json_decref(result);
-    list = list ? list : json_array();
-    for (size_t i = json_array_size(list); i-- > 0 && idx && json_integer_value(idx) >= 0;)
-        if (cli_integer(json_array_get(list, i), "idx") != json_integer_value(idx))
-            json_array_remove(list, i);
-    if (json_array_size(list) && !cli->json)
-        fputs("millrace: these policies are kept, and have no effect in this version\n", stderr);
-    return cli_show(cli, &yaml_style_classic, json_pack("{s:o}", "udsp", list));
+    return rc == CLI_OK ? cli_show(cli, &yaml_style_classic, result) : rc;
 }
 
 /* ---- rpc ---- */

@@ -42,19 +42,24 @@ static int get_lists(struct cli *cli, bool backup, json_t *sections)
 /* Adds all sections, in the order of an export. */
 static int get_sections(struct cli *cli, bool backup, json_t *sections)
 {
-    json_t *buffers = NULL, *global = NULL, *routing;
+    json_t *buffers = NULL, *global = NULL, *udsp = NULL, *routing;
     int rc = get_lists(cli, backup, sections);
 
     if (rc == CLI_OK)
         rc = cli_call(cli, "buffers_get", NULL, &buffers);
     if (rc == CLI_OK)
         rc = cli_call(cli, "global_get", NULL, &global);
+    if (rc == CLI_OK)
+        rc = cli_call(cli, "udsp_get", NULL, &udsp);
     routing = rc == CLI_OK ? cli_routing(buffers) : NULL;
     if (routing && backup)
         json_object_set_new(routing, "routing",
                             json_pack("{s:O}", "enable", json_object_get(buffers, "enable")));
     json_object_update(sections, routing);
     json_object_set_new(sections, "global", global);
+    if (json_array_size(json_object_get(udsp, "udsp")) > 0)
+        json_object_update(sections, udsp);
+    json_decref(udsp);
     json_decref(routing);
     json_decref(buffers);
     return rc;
@@ -144,6 +149,8 @@ static void keep_named(json_t *sections, const struct yaml_tree_node *root)
     }
     if (!yaml_tree_get(root, "global"))
         json_object_del(sections, "global");
+    if (!yaml_tree_get(root, "udsp"))
+        json_object_del(sections, "udsp");
 }
 
 static int import_show(struct cli *cli, const json_t *text, const char *name)

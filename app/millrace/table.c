@@ -265,9 +265,7 @@ static const struct cli_command own[] = {
                                                           "routes", "buffers", "stats", NULL},
                            .help = "which table"})},
     {.words = "udsp show",
-     .help =
-         "Shows the selection policies of the configuration, which are kept and have no effect; "
-         "nothing where there are none.",
+     .help = "Shows the selection policies; nothing where there are none.",
      .run = cmd_udsp_show,
      .params = CLI_PARAMS(CLI_NUMBER("idx", 'i', -1, INT32_MAX, NULL, "only the policy with it"))},
     FAULT_ADD(
@@ -342,8 +340,6 @@ static const struct cli_command own[] = {
             "`millrace net del` removes nets, `millrace shutdown` ends millraced"),
     REFUSED("net reset", "millraced has nothing to reset of a net alone",
             "`millrace net del` and `millrace net add` make it anew"),
-    REFUSED("udsp", "millraced does not act on selection policies yet",
-            "`udsp` in a configuration is kept and shown by `millrace config show`"),
     REFUSED("debug", "millraced has no kernel log",
             "see `millrace peer show -v --millrace`, `millrace drops` and `millrace why NID`"),
     REFUSED("cpt-of-nid", "the threads of millraced are not the CPTs of a kernel",
@@ -415,10 +411,10 @@ static void add_set(const struct jrpc_method *method, const char *suffix)
 
 /* The first words of commands in the order of the help; others follow. */
 static const char *const groups[] = {
-    "status", "lnet",   "net",      "route",    "peer",   "routing", "buffers", "global",
-    "set",    "stats",  "ping",     "discover", "why",    "drops",   "waits",   "counters",
-    "top",    "events", "reactors", "port",     "tcp",    "arp",     "capture", "fault",
-    "tamper", "param",  "import",   "convert",  "export", "config",  "drain",
+    "status",   "lnet",   "net",    "route",    "peer",     "udsp",   "routing", "buffers",
+    "global",   "set",    "stats",  "ping",     "discover", "why",    "drops",   "waits",
+    "counters", "top",    "events", "reactors", "port",     "tcp",    "arp",     "capture",
+    "fault",    "tamper", "param",  "import",   "convert",  "export", "config",  "drain",
 };
 
 static size_t rank(const char *words)

@@ -69,11 +69,6 @@ void rpc_add_counts(json_t *object, const uint64_t sent[LNET_MSG_TYPES],
     rpc_add_types(object, sent, received, dropped);
 }
 
-json_t *rpc_udsp(void)
-{
-    return json_pack("{s:i, s:i}", "net priority", -1, "nid priority", -1);
-}
-
 /* ---- the running document ---- */
 
 const struct cfg *rpc_document(const struct rpc_ctx *ctx)

@@ -28,8 +28,8 @@ void rpc_add_types(json_t *object, const uint64_t sent[LNET_MSG_TYPES],
 void rpc_add_counts(json_t *object, const uint64_t sent[LNET_MSG_TYPES],
                     const uint64_t received[LNET_MSG_TYPES],
                     const uint64_t dropped[LNET_MSG_TYPES]);
-/* Returns `udsp info`: there are no such policies. */
-json_t *rpc_udsp(void);
+/* Returns `udsp info` of an NI of this node or of a peer NI, §8.3. udsp.c */
+json_t *rpc_udsp(const struct rpc_ctx *ctx, const struct lnet_nid *nid, bool ours);
 /* Adds to a row what is known of a drop: stage, why, code. stats.c */
 void rpc_add_why(json_t *row, const struct lnet_drop_why *why);
 /* Ends a call whose cursor this method did not return. */

@@ -130,7 +130,7 @@ static json_t *view_row(const struct rpc_ctx *ctx, const struct ni_view *v)
     if (v->ifname[0])
         json_object_set_new(row, "interfaces", json_pack("{s:s}", "0", v->ifname));
     rpc_add_sums(row, v->stats.sent, v->stats.received, v->stats.dropped);
-    json_object_set_new(row, "udsp info", rpc_udsp());
+    json_object_set_new(row, "udsp info", rpc_udsp(ctx, v->nid, true));
     rpc_add_types(row, v->stats.sent, v->stats.received, v->stats.dropped);
     json_object_update_new(row, json_pack("{s:o, s:o, s:o*, s:i, s:o, s:o*}", "health stats",
                                           ni_health(v), "tunables", ni_tunables(v->tun),

@@ -60,7 +60,7 @@ static const char *peer_ni_state(const struct lnet_peer_row *row)
 }
 
 /* docs/protocol/lnet-core.md §10.3, in its order; but what is negative stays so. */
-static json_t *peer_ni(const struct lnet_peer_row *row, bool brief)
+static json_t *peer_ni(const struct rpc_ctx *ctx, const struct lnet_peer_row *row, bool brief)
 {
     const struct lnet_peer_ni_row *peer = &row->ni;
     const char *state = peer_ni_state(row);
@@ -69,18 +69,19 @@ static json_t *peer_ni(const struct lnet_peer_row *row, bool brief)
     if (brief)
         return json_pack("{s:o, s:s}", "nid", rpc_nid(&row->nid), "state", state);
     ni = json_pack("{s:o, s:o, s:s, s:i, s:i, s:i, s:I, s:i, s:i, s:I}", "nid", rpc_nid(&row->nid),
-                   "udsp info", rpc_udsp(), "state", state, "max_ni_tx_credits", peer->tx.max,
-                   "available_tx_credits", peer->tx.now, "min_tx_credits", peer->tx.min,
-                   "tx_q_num_of_buf", (json_int_t)peer->tx_queued_bytes, "available_rtr_credits",
-                   peer->rtr.now, "min_rtr_credits", peer->rtr.min, "refcount",
-                   (json_int_t)peer->refs);
+                   "udsp info", rpc_udsp(ctx, &row->nid, false), "state", state,
+                   "max_ni_tx_credits", peer->tx.max, "available_tx_credits", peer->tx.now,
+                   "min_tx_credits", peer->tx.min, "tx_q_num_of_buf",
+                   (json_int_t)peer->tx_queued_bytes, "available_rtr_credits", peer->rtr.now,
+                   "min_rtr_credits", peer->rtr.min, "refcount", (json_int_t)peer->refs);
     rpc_add_counts(ni, peer->send_count, peer->recv_count, peer->drop_count);
     json_object_set_new(ni, "health stats", peer_health(row));
     json_object_set_new(ni, "millrace", peer_own(peer));
     return ni;
 }
 
-static json_t *peer_rows(const struct lnet_peer_row *rows, unsigned n, bool brief)
+static json_t *peer_rows(const struct rpc_ctx *ctx, const struct lnet_peer_row *rows, unsigned n,
+                         bool brief)
 {
     json_t *list = json_array(), *nis = NULL;
 
@@ -97,7 +98,7 @@ static json_t *peer_rows(const struct lnet_peer_row *rows, unsigned n, bool brie
             json_object_set_new(peer, "peer ni", nis);
             json_array_append_new(list, peer);
         }
-        json_array_append_new(nis, peer_ni(row, brief));
+        json_array_append_new(nis, peer_ni(ctx, row, brief));
     }
     return list;
 }
@@ -128,8 +129,8 @@ static void peer_page(void *arg, const struct lnet_peer_row *rows, unsigned n,
     struct peer_call *p = arg;
     struct rpc_ctx *ctx = jrpc_ctx(p->call);
 
-    jrpc_result(p->call, json_pack("{s:o, s:o*}", "peer", peer_rows(rows, n, p->brief), "cursor",
-                                   peer_cursor(next)));
+    jrpc_result(p->call, json_pack("{s:o, s:o*}", "peer", peer_rows(ctx, rows, n, p->brief),
+                                   "cursor", peer_cursor(next)));
     ctx->pages.busy = false;
     begin_page(ctx);
 }
@@ -188,7 +189,8 @@ static void peer_found(void *arg, const struct lnet_peer_row *rows, unsigned n,
         jrpc_fail(p->call, ENOENT, "nid", "peer_get without parameters lists the peers there are",
                   "there is no peer %s", nid_format(&p->nid, nid));
     else
-        jrpc_result(p->call, json_pack("{s:o}", "peer", peer_rows(rows, n, p->brief)));
+        jrpc_result(p->call,
+                    json_pack("{s:o}", "peer", peer_rows(jrpc_ctx(p->call), rows, n, p->brief)));
 }
 
 void rpc_peer_get(struct jrpc_call *call, const struct jrpc_arg *args)

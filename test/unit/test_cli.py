@@ -114,8 +114,7 @@ def test_every_lnetctl_command():
                   "export", "stats show", "peer show", "peer list", "ping", "set tiny_buffers", "set small_buffers",
                   "set large_buffers"):
         assert words in commands(), words
-    for words in ("lnet unconfigure", "udsp add --src tcp",
-                  "debug peer -k 1", "cpt-of-nid 127.0.3.2@tcp", "service-id", "setup-sysctl", "net reset"):
+    for words in ("lnet unconfigure", "debug peer -k 1", "cpt-of-nid 127.0.3.2@tcp", "service-id", "setup-sysctl", "net reset"):
         err = cli(*words.split(), status=1)[1]
         has(err, "errno: -95\n", "descr: ")
     has(cli("import", "--exec", status=1)[1], "errno: -95")
@@ -194,20 +193,84 @@ def test_fault():
 
 
 def test_nothing_to_show():
-    """Lists of lnetctl that are empty here print nothing and succeed; policies that are configured are shown."""
+    """Lists of lnetctl that are empty here print nothing and succeed."""
     for words in ("udsp show", "udsp show --idx 0", "debug recovery -l", "debug recovery --peer", "fault drop show", "fault drop list",
                   "fault delay show", "fault delay list"):
         assert cli(*words.split()) == ("", ""), words
         json.loads(cli("--json", *words.split())[0])
-    udsp = "udsp: [{idx: 0, src: tcp, action: {priority: 0}}, {idx: 1, dst: tcp1, action: {priority: 3}}]\n"
-    cli("config", "apply", "--merge", "-", stdin=udsp)
-    out, err = cli("udsp", "show")
-    assert out == "udsp:\n    - idx: 0\n      src: tcp\n      action:\n          priority: 0\n" \
-        "    - idx: 1\n      dst: tcp1\n      action:\n          priority: 3\n", out
-    has(err, "have no effect")
-    has_not(cli("udsp", "show", "--idx", "1")[0], "idx: 0")
-    cli("config", "apply", "--delete", "-", stdin=udsp)
-    assert cli("udsp", "show")[0] == ""
+
+
+UDSP = """\
+udsp:
+    - idx: 0
+      dst: 10.1.1.[1-5]@tcp
+      rte: 127.0.3.7@tcp
+    - idx: 1
+      src: tcp
+      action:
+          priority: 0
+    - idx: 2
+      src: "*@tcp"
+      dst: tcp1
+    - idx: 3
+      dst: tcp1
+      action:
+          priority: 3
+"""
+
+
+def test_udsp():
+    """Selection policies with lnetctl's words and output, docs/protocol/lnet-core.md §8.3; §12.2 tests 400 to 404."""
+    assert cli("udsp", "add", "--src", "tcp") == cli("udsp", "add", "-d", "tcp1", "-p", "9") == ("", "")
+    assert cli("udsp", "add", "-s", "*@tcp", "-d", "tcp1", "-i", "1") == ("", "")
+    assert cli("udsp", "add", "--dst", "10.1.1.[1-5]@tcp", "--rte", "127.0.3.7@tcp", "--idx", "0") == ("", "")
+    assert cli("udsp", "add", "--dst", "tcp1", "--priority", "3") == ("", "")  # replaced
+    has(cli("udsp", "add", "--dst", "tcp1", "--priority", "3", status=1)[1], "errno: -114")  # -EALREADY
+    assert cli("udsp", "show") == (UDSP, ""), cli("udsp", "show")
+    assert cli("udsp", "show", "--idx", "-1")[0] == UDSP
+    assert cli("udsp", "show", "-i", "1")[0] == "udsp:\n    - idx: 1\n      src: tcp\n      action:\n          priority: 0\n"
+    for bad in (("--rte", "127.0.3.7@tcp"), ("-s", "*@tcp", "-r", "127.0.3.7@tcp"), ("-s", "*@tcp", "-d", "tcp1", "-r", "127.0.3.7@tcp"), (),
+                ("-s", "tcp", "-d", "tcp1"), ("-s", "nonsense"), ("-s", "*@tcp", "-d", "tcp2", "-p", "1"), ("-d", "tcp", "-r", "tcp1")):
+        has(cli("udsp", "add", *bad, status=1)[1], "errno: -22")
+    cli("udsp", "add", "-s", "tcp2", "-p", "-1", status=1)
+    cli("udsp", "del", status=1)
+    cli("udsp", "del", "--all", "--idx", "0", status=1)
+    has(cli("udsp", "del", "--idx", "4", status=1)[1], "errno: -2\n")
+    shown = cli("net", "show", "--net", "tcp", "-v", "4")[0]
+    has(shown, "net priority: 0\n", "nid priority: -1\n")
+    exported = cli("export")[0]
+    has(exported, UDSP)
+    cli("udsp", "del", "--idx", "0")
+    assert cli("udsp", "show")[0].count("idx") == 3 and "rte" not in cli("udsp", "show")[0]
+    cli("udsp", "del", "--idx", "-1")
+    assert cli("udsp", "show") == ("", "")
+    has_not(cli("net", "show", "--net", "tcp", "-v", "4")[0], "net priority: 0\n")
+    cli("config", "apply", "--merge", "-", stdin=UDSP)
+    assert cli("udsp", "show")[0] == UDSP
+    cli("import", "--del", stdin=UDSP)
+    assert cli("udsp", "show") == ("", "")
+    cli("import", stdin=exported)
+    has(cli("import", "--show", stdin="udsp: [{src: tcp}]\n")[0], UDSP)
+    assert cli("udsp", "show")[0] == UDSP
+    cli("udsp", "del", "--all")
+    assert cli("udsp", "show") == ("", "")
+
+
+def test_udsp_info():
+    """What the policies say of a peer NI, docs/protocol/lnet-core.md §8.3, at verbosity 4 and no lower."""
+    cli("peer", "add", "--prim_nid", "10.9.0.1@o2ib")
+    for policy in (("-d", "*@o2ib", "-r", "127.0.3.9@tcp"), ("-s", "127.0.3.2@tcp", "-d", "o2ib"), ("-d", "o2ib", "-p", "4"),
+                   ("-d", "10.9.*.*@o2ib", "-p", "6")):
+        cli("udsp", "add", *policy)
+    info = json.loads(cli("--json", "peer", "show", "--nid", "10.9.0.1@o2ib", "-v", "4")[0])["peer"][0]["peer ni"][0]["udsp info"]
+    assert info == {"net priority": 4, "nid priority": 6, "Preferred gateway NIDs": {"NID-0": "127.0.3.9@tcp"},
+                    "Preferred source NIDs": {"NID-0": "127.0.3.2@tcp"}}, info
+    has(cli("peer", "show", "--nid", "10.9.0.1@o2ib", "-v", "4")[0], "Preferred gateway NIDs:\n", "NID-0: 127.0.3.9@tcp")
+    has_not(cli("peer", "show", "--nid", "10.9.0.1@o2ib", "-v", "3")[0], "udsp info")
+    cli("udsp", "del", "--all")
+    info = json.loads(cli("--json", "peer", "show", "--nid", "10.9.0.1@o2ib", "-v", "4")[0])["peer"][0]["peer ni"][0]["udsp info"]
+    assert info == {"net priority": -1, "nid priority": -1}, info
+    cli("peer", "del", "--prim_nid", "10.9.0.1@o2ib")
 
 
 def test_param():

@@ -77,6 +77,7 @@ ANSWERS = {
     "ping": {"ping": [{"primary nid": "10.0.0.2@tcp", "Multi-Rail": False, "peer_ni": [{"nid": "10.0.0.2@tcp"}]}]},
     "buffers_get": {"reactors": [{"reactor": 0, "tiny": {"total": 1, "free": 1}}], "enable": 1, "buffers": {"tiny": 1}},
     "global_get": {"retry_count": 1},
+    "udsp_get": {"udsp": [{"idx": 0, "src": "tcp"}]},
     "stats_get": {"send_count": 1},
     "reactors_get": {"reactors": [{"reactor": 0, "cpt": 0, "busy_share": 0.5, "stages": {"poll": 1}}], "control": {}},
     "version": {"version": "1.0", "uptime_s": 5},
@@ -102,7 +103,7 @@ def commands():
     """Each command that prints what a daemon says, with what it needs."""
     config = file("net: []\nroute: []\npeer: []\nrouting: {enable: 1}\nglobal: {}\n")
     return [("why", "10.2.0.7@tcp2"), ("net", "show", "-v", "4"), ("route", "show", "-v", "--millrace"), ("peer", "show", "-v", "4"),
-            ("peer", "list"), ("ping", "10.0.0.2@tcp"), ("routing", "show"), ("buffers", "show"), ("global", "show"),
+            ("peer", "list"), ("udsp", "show"), ("ping", "10.0.0.2@tcp"), ("routing", "show"), ("buffers", "show"), ("global", "show"),
             ("stats", "show"), ("drops", "--explain"), ("counters", "--seconds", "1"), ("reactors", "show"), ("port", "show"),
             ("port", "drops"), ("tcp", "show"), ("tcp", "show", "-v"), ("arp", "show"), ("tamper", "show"), ("export",),
             ("export", "--backup"), ("config", "show"), ("config", "show", "--file"), ("config", "diff", config),

@@ -101,7 +101,7 @@ static void test_roles(void **state)
     static const char *const change[] = {"_set", "_add", "_del", "_reset", "_apply", "_save"};
     static const char *const operate[] = {"route_add",   "route_del",   "peer_add",    "peer_del",
                                           "peer_set",    "routing_set", "stats_reset", "discover",
-                                          "drain_start", "drain_undo"};
+                                          "drain_start", "drain_undo",  "udsp_add",    "udsp_del"};
 
     for (const struct jrpc_method *m = rpc_method_table; m->name; m++)
         for (size_t i = 0; i < sizeof(change) / sizeof(change[0]); i++)

@@ -148,3 +148,39 @@ async def test_own_rail_pulled(env):
     """The router's own second NI on the gateway's net loses its link."""
     env.need_millrace()
     await pulled(env, "ra", "eth3", 1)
+
+
+async def one_carries(env, c, a, b, s, what, ni=None, gateway=None):
+    """All messages of ra leave by this NI, or go to this NID of the gateway; over what is not named they spread."""
+    sent, came = await sent_by(a), await received_by(b)
+    assert not await flow(env, c, a, s, 200)
+    for nids, before, after, chosen in ((a.nids[2:], sent, await sent_by(a), ni), (b.nids[:2], came, await received_by(b), gateway)):
+        percent, counts = shares(before, after, nids)
+        if chosen:
+            other = counts[1 - [str(n) for n in nids].index(chosen)]
+            env.log(f"{what}: {counts}")
+            assert other <= 4, f"{what}: {counts}"     # pings between the gateways, each from the NI that they are about
+        else:
+            even(env, what, percent, counts)
+
+
+@only("kernel", "port")
+@deadline(200)
+async def test_policies(env):
+    """docs/protocol/lnet-core.md §8: a selection policy moves all messages to one NI, or to one NID of the gateway. When it is deleted
+    they spread again."""
+    env.need_millrace()
+    c, a, b, s = await rails(env)
+    await discovered(env, a, b.nids[:2])
+    await discovered(env, b, a.nids[2:])
+    await both_carry(env, c, a, b, s)
+    await a.rpc("udsp_add", src="10.0.1.2@tcp1")
+    await one_carries(env, c, a, b, s, "NI priority", ni="10.0.1.2@tcp1")
+    why = (await a.rpc("why", nid="10.0.2.5@tcp2"))["why"]
+    assert {x["verdict"] for x in why["nis"] if x["nid"] == "10.0.1.1@tcp1"} & {"ni_priority"}, why["nis"]
+    await a.rpc("udsp_add", dst="10.0.1.4@tcp1", idx=0)
+    await one_carries(env, c, a, b, s, "both", ni="10.0.1.2@tcp1", gateway="10.0.1.4@tcp1")
+    await a.rpc("udsp_del", idx=1)
+    await one_carries(env, c, a, b, s, "peer NI priority", gateway="10.0.1.4@tcp1")
+    await a.rpc("udsp_del", all=True)
+    await both_carry(env, c, a, b, s)

@@ -204,10 +204,13 @@ static inline int lnd_setting(const int *setting)
 {
     return relaxed_load(setting);
 }
-/* Returns the LND timeout of an NI in us. Any thread. */
+/* Returns the LND timeout of an NI in us: its own, or what follows from the settings of the node.
+ * Any thread. */
 static inline uint64_t lnd_timeout_us(const struct lnet_ni *ni)
 {
-    return (uint64_t)lnd_setting(&ni->lnd_tun.timeout) * LND_SEC;
+    int own = lnd_setting(&ni->lnd_tun.timeout);
+
+    return (own > 0 ? (uint64_t)own : lnet_lnd_timeout(ni->node)) * LND_SEC;
 }
 
 #endif

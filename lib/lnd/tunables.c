@@ -59,11 +59,11 @@ int lnd_check_lnd_tunables(struct lnd_ni *lni, struct lnd_tunables *t, struct er
     const struct lnd_proto *proto = lni->driver->proto;
     int rc;
 
-    if (t->timeout == -1 || t->timeout == 0)
+    if (t->timeout == -1)
         t->timeout = TIMEOUT_DEFAULT;
     if (t->conns_per_peer == -1 || t->conns_per_peer == 0)
         t->conns_per_peer = proto->conns_default ? proto->conns_default(lni) : 1;
-    rc = check(err, "timeout", t->timeout, 1, TIMEOUT_MAX);
+    rc = check(err, "timeout", t->timeout, 0, TIMEOUT_MAX);
     if (rc == 0)
         rc = check(err, "conns_per_peer", t->conns_per_peer, 0, CONNS_PER_PEER_MAX);
     if (rc == 0)

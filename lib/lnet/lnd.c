@@ -32,6 +32,14 @@ size_t lnet_segment_memory(const struct lnet_node *node)
     return node->plan.segments;
 }
 
+unsigned lnet_lnd_timeout(const struct lnet_node *node)
+{
+    unsigned timeout = (relaxed_load(&node->health.transaction_timeout) - 1) /
+                       (relaxed_load(&node->health.retry_count) + 1);
+
+    return timeout > 1 ? timeout : 1;
+}
+
 /* ---- messages ---- */
 
 struct mem_seg *lnet_rx_segs(struct lnet_rx *rx)

@@ -20,7 +20,7 @@
  * lnet_send_accepted() when it no longer queues the message: credits return there. It reports
  * lnet_send_done() when no device will touch its payload again, but for what is counted at the
  * buffer itself (ni->tx_refers). A message of which any byte may have reached the next hop is never
- * sent twice. A message goes another way only if it waits for a credit of the core, or if the LND
+ * sent twice. A message is sent again only if it waits for a credit of the core, or if the LND
  * returns it as unsent (struct lnet_result).
  */
 #ifndef MILLRACE_LND_H
@@ -106,7 +106,7 @@ struct lnet_tunables { /* per NI; defaults of the LND when -1. §5.1 */
 /* Tunables of an NI that its LND acts on; -1: the LND's default. lnet-core §10.2 */
 struct lnd_tunables {
     int conns_per_peer;
-    int timeout; /* seconds, the LND timeout */
+    int timeout; /* seconds, the LND timeout; 0: lnet_lnd_timeout() */
     int tos;
     int own[LND_OWN_TUNABLES]; /* those that not every LND has, by slot: lib/lnd/type.h */
 };
@@ -354,7 +354,7 @@ struct lnet_msg {
     bool quick       : 1;         /* its memory is counted as such in the budget */
     bool received    : 1;         /* forwarded: its payload is in. Home, as those beside it */
     bool seen        : 1;         /* … and a look at router credits has found it so */
-    uint8_t again    : 2;         /* forwarded: how often it was sent another way */
+    bool resent      : 1;         /* it was sent again */
     bool delayed     : 1;         /* delay rules have been evaluated */
     struct lnet_shard *home;      /* shard that allocated it and gets it back */
     struct lnet_ni *rx_ni;        /* forwarded: where it came in */
@@ -383,7 +383,11 @@ struct lnet_msg {
     uint32_t md_offset, mlen;
     struct lnet_get get;         /* REPLY: what was asked, for the event */
     struct share_account *asker; /* of whose doing it is; NULL: our own */
-    uint8_t spare[32];
+    uint64_t committed_us;       /* local: when it began to wait for credits */
+    uint8_t resends;             /* how often it was sent again */
+    bool once;                   /* local: never */
+    bool given_src;              /* local: by the NI that the caller gave */
+    uint8_t spare[21];
 };
 
 /* Takes the first message off a queue, which is not empty. lnd_next is undefined from then on. */
@@ -503,6 +507,9 @@ struct reactor_env *lnet_node_env(const struct lnet_node *node);
 struct reactor *lnet_nid_home(const struct lnet_node *node, const struct lnet_nid *nid);
 /* Whether nid is 0@lo or the NID of one of the node's NIs. Any thread once started. */
 bool lnet_nid_is_mine(const struct lnet_node *node, const struct lnet_nid *nid);
+/* Returns the LND timeout in s that follows from transaction_timeout and retry_count, for NIs that
+ * have none of their own. Any thread. §6.1 */
+unsigned lnet_lnd_timeout(const struct lnet_node *node);
 
 /* The peer NI of a NID, made if unknown; must be called on its home. NULL: table full (the caller
  * counts LNET_DROP_NO_PEER_MEMORY). The caller gets a reference. */

@@ -343,13 +343,14 @@ void lnet_timing_get(const struct lnet_node *node, struct lnet_timing *out);
 /* Rules of health, docs/protocol/lnet-core.md §6. */
 struct lnet_health_rules {
     unsigned sensitivity;         /* step of health, 0..LNET_MAX_HEALTH; 0: no health */
-    unsigned retry_count;         /* and */
-    unsigned transaction_timeout; /* s; a failure after that time says nothing of health */
+    unsigned retry_count;         /* resends of a message; 0 if sensitivity is 0 */
+    unsigned transaction_timeout; /* s; above retry_count. Messages have it as their deadline */
     unsigned recovery_limit;      /* s since the last sign of life of a peer NI; 0: no limit */
     unsigned max_interval;        /* s, between recovery pings */
+    unsigned response_tracking;   /* of our own: 1 GETs, 2 PUTs with ACK, 3 both; 0 none */
 };
-#define LNET_HEALTH_RULES ((struct lnet_health_rules){100, 2, 150, 0, 900}) /* the defaults */
-/* Sets all of them, for what happens from now on. Control. -EINVAL: sensitivity, or a time of 0. */
+#define LNET_HEALTH_RULES ((struct lnet_health_rules){100, 2, 150, 0, 900, 3}) /* the defaults */
+/* Sets all of them, for what happens from now on. Control. -EINVAL: a value out of its range. */
 int lnet_health_set(struct lnet_node *node, const struct lnet_health_rules *rules, struct err *err);
 /* `lnetctl net set --health` of an NI. Control. done comes later. -ENOENT, -ERANGE, -ENOMEM. */
 int lnet_ni_health_set(struct lnet_node *node, const struct lnet_nid *nid, int health,
@@ -605,6 +606,7 @@ enum lnet_md_option {
     LNET_MD_MANAGE_REMOTE = 8, /* the initiator's offset is used; else one kept here */
     LNET_MD_ACK_DISABLE = 16,  /* PUTs are not acknowledged */
     LNET_MD_MAX_SIZE = 32,     /* unlink when less than max_size bytes are left */
+    LNET_MD_ONCE = 64,         /* its requests are not sent again when they fail */
 };
 
 enum lnet_event_type {
@@ -665,6 +667,11 @@ struct lnet_md {
     struct lnet_nid next_hop; /* of the same, as it was chosen */
     uint32_t replies, acks;   /* that may still come: asked for with this MD's handle */
     struct lnet_nid asked;    /* the neighbour asked for these; ANY: several, or behind a router */
+    /* response.c: when its last request was sent, and the status of the last event */
+    TAILQ_ENTRY(lnet_md) track;
+    uint64_t asked_us;
+    int end_status;
+    bool tracked;
     uint8_t state;
 };
 
@@ -691,7 +698,9 @@ void lnet_md_unlink(struct lnet_md *md);
  * -EHOSTUNREACH (also for a NID of our own), -EINVAL (an MD that is unlinked, used up or of an ME),
  * -EMSGSIZE (over 1 MiB): then no event comes and the MD is as before. SEND comes once, and ACK
  * once if requested, in either order. After a SEND with a status neither ACK nor REPLY comes:
- * unlink the MD.
+ * unlink the MD. A message that could not be sent may be sent again first, to another NID of a
+ * multi-rail peer if src is ANY. When the response does not come within the transaction timeout,
+ * and such responses are tracked, the MD is unlinked: its last event has the status -ETIMEDOUT.
  */
 int lnet_put(struct lnet_md *md, bool want_ack, const struct lnet_nid *src,
              const struct lnet_nid *dest, uint32_t pid, uint32_t portal, uint64_t match_bits,

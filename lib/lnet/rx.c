@@ -265,6 +265,19 @@ enum lnet_drop lnet_choose_again(struct lnet_msg *msg)
     return why;
 }
 
+enum lnet_drop lnet_choose_other(struct lnet_msg *msg)
+{
+    struct lnet_path path = {msg->tx_ni, msg->next_hop, msg->next_gw_ni, msg->generation};
+    enum lnet_drop why;
+
+    if (msg->kind == LNET_KIND_LOCAL)
+        return lnet_local_choose_other(msg);
+    why = lnet_select_other(msg->home, &msg->hdr.dest_nid, msg->result.health, &path);
+    if (!why)
+        lnet_admit_rerouted(msg, &path);
+    return why;
+}
+
 /* Sends a message on; ends it if its receive failed or no path is left. */
 static void forward(struct lnet_rx *rx, struct lnet_result result)
 {

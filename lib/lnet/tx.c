@@ -21,7 +21,6 @@
 #include <stdlib.h>
 
 #define OVERDUE_US   100000ull
-#define TRIES        3   /* ways that a message is sent which could not leave */
 #define FAIL_BUCKETS 256 /* buckets of peer NIs per message, so that other work runs in between */
 
 /* ---- the end of a message, on the shard that allocated it ---- */
@@ -130,17 +129,7 @@ void lnet_tx_on_local_sent(struct lnet_node *node, void (*fn)(struct lnet_msg *m
     node->local_sent = fn;
 }
 
-/* ---- another way ---- */
-
-/* A message for a gateway may go by another of its peer NIs, or by another gateway. Either it was
- * never handed to the LND, or the LND gave no part of it away. To destinations there is one way. */
-static bool may_go_again(const struct lnet_msg *msg, struct lnet_result result)
-{
-    return msg->kind == LNET_KIND_FORWARD && msg->next_gw_ni && result.unsent &&
-           msg->again < TRIES &&
-           (result.reason == LNET_DROP_NEXT_HOP_LOST || result.reason == LNET_DROP_NEXT_HOP_DOWN ||
-            result.reason == LNET_DROP_NEXT_HOP_TIMEOUT);
-}
+/* ---- resends ---- */
 
 /* Marks the pair that a message could not be sent by, before the message chooses again. A lost
  * connection may have been one of several: the LND has reported the last one itself. */
@@ -171,14 +160,13 @@ static void stays(struct reactor_task *task)
     go_home(msg);
 }
 
-/* On msg->home, in an iteration of its own. A pair that does not work is marked by now; one whose
- * connection ended in order may be chosen again. */
+/* On msg->home, in an iteration of its own: a pair that does not work is marked by now. §4.10 */
 static void go_again(struct reactor_task *task)
 {
     struct lnet_msg *msg = container_of(task, struct lnet_msg, task);
 
     msg->state = LNET_MSG_ROUTING;
-    if (lnet_choose_again(msg)) {
+    if (lnet_choose_other(msg)) {
         msg->state = LNET_MSG_CROSSING;
         msg->task.fn = stays;
         reactor_post(lnet_nid_home(msg->home->node, &msg->next_hop), &msg->task);
@@ -187,7 +175,8 @@ static void go_again(struct reactor_task *task)
     msg->result = LNET_RESULT_OK;
     msg->accepted = false;
     msg->delayed = false;
-    msg->again++;
+    msg->resends = msg->resent ? msg->resends + 1 : 1; /* not set when it was allocated */
+    msg->resent = true;
     count_add(&msg->home->stats[LNET_STAT_RESEND_COUNT], 1);
     lnet_transmit(msg);
 }
@@ -257,6 +246,8 @@ void lnet_ni_credits_get(const struct lnet_node *node, unsigned ni, struct lnet_
 
 /* ---- handing messages to the LND ---- */
 
+static const struct lnet_result past_deadline = {LNET_DROP_DEADLINE, LNET_HEALTH_NETWORK_TIMEOUT,
+                                                 .unsent = true}; /* §4.5 */
 static const struct lnet_result ni_gone = {LNET_DROP_NI_REMOVED, LNET_HEALTH_LOCAL_ERROR};
 
 static void delay_ends(struct reactor_task *task);
@@ -288,7 +279,9 @@ static void hand_ready(struct lnet_shard *s)
         struct lnet_msg *msg = lnet_msg_queue_pop(&s->tx->ready);
         const struct lnet_faults *faults = lnet_faults(s->node);
 
-        if (!faults || !fault_takes(faults, msg))
+        if (msg->kind == LNET_KIND_LOCAL && lnet_is_late(s->node, msg->tx_ni, msg->committed_us))
+            lnet_send_done(msg, past_deadline);
+        else if (!faults || !fault_takes(faults, msg))
             msg->tx_ni->lnd->send(msg);
     }
     s->tx->handing = false;
@@ -459,12 +452,12 @@ static void sent(struct lnet_msg *msg, struct lnet_result result)
 
     msg->result = result = lnet_result_of_ni(msg->tx_ni, result);
     if (result.reason) {
-        lnet_health_failed(s, msg->tx_ni, peer, result, msg->handed_us);
+        lnet_health_failed(s, msg->tx_ni, peer, result, lnet_msg_since_us(msg));
         note_pair(peer, msg);
     } else if (result.health == LNET_HEALTH_OK) {
         lnet_health_sent(s, msg->tx_ni);
     }
-    if (may_go_again(msg, result)) {
+    if (result.reason && lnet_may_resend(s, msg)) {
         msg->tx_peer = NULL;
         lnet_peer_ni_put(peer);
         msg->state = LNET_MSG_CROSSING;
@@ -477,6 +470,8 @@ static void sent(struct lnet_msg *msg, struct lnet_result result)
     } else {
         count_add(&s->ni_stats[msg->tx_ni->index].sent[counted_type(msg)], 1);
         peer->send_count[counted_type(msg)]++;
+        if (msg->resent)
+            count_add(&s->stats[LNET_STAT_SUCCESSFUL_RESENDS], 1);
     }
     msg->tx_peer = NULL;
     lnet_peer_ni_put(peer);
@@ -505,6 +500,8 @@ static void send_here(struct lnet_msg *msg)
         return;
     }
     msg->tx_peer = peer;
+    if (msg->kind == LNET_KIND_LOCAL)
+        msg->committed_us = reactor_now_us();
     if (!lnet_ni_is_active(msg->tx_ni)) {
         sent(msg, (struct lnet_result){LNET_DROP_NI_REMOVED, LNET_HEALTH_LOCAL_ERROR});
         return;

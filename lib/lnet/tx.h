@@ -3,9 +3,9 @@
  * Sending: a message with a path crosses to its next hop's home, takes a credit of the peer NI and
  * one of the NI there, and is given to the LND. When the LND has completed it, it returns to the
  * shard that allocated it and ends there: a forwarded message by lnet_forward_free(), a message of
- * this node itself by the function given to lnet_tx_on_local_sent(). A forwarded message that could
- * not leave for a gateway returns, too, and goes another way if there is one.
- * docs/protocol/lnet-core.md §4.5, §4.6, §5.1.
+ * this node itself by the function given to lnet_tx_on_local_sent(). A message that could
+ * not be sent, and may be sent again (health/health.h), returns, too, and its path is chosen anew.
+ * docs/protocol/lnet-core.md §4.5, §4.6, §4.10, §5.1.
  *
  * The reports of the LND, lnet_send_accepted() and lnet_send_done(), are declared in lnd.h.
  */
@@ -17,6 +17,9 @@
 /* Chooses the path of a forwarded message again if the one that it has is no longer good. Returns
  * why there is none. On msg->home. rx.c. */
 enum lnet_drop lnet_choose_again(struct lnet_msg *msg);
+/* Chooses the path of a message that could not be sent anew: by another pair of NI and peer NI, if
+ * there is one. Returns why there is none. On msg->home. rx.c. */
+enum lnet_drop lnet_choose_other(struct lnet_msg *msg);
 /* Sends a message whose path is set (lnet_msg_set_path()). On msg->home. */
 void lnet_transmit(struct lnet_msg *msg);
 /* Ends a message that cannot be sent, with msg->result set and counted. On msg->home. */

@@ -21,6 +21,11 @@ void lnet_local_rx(struct lnet_rx *rx);
 void lnet_local_rx_done(struct lnet_msg *msg);
 /* Ends a receive on the reactor of its connection, where it left with this result. rx.c */
 void lnet_local_received(struct lnet_rx *rx, struct lnet_result result);
+/* Chooses the path of a message of this node anew, as lnet_choose_other(): a request may go to
+ * another NID of the peer. */
+enum lnet_drop lnet_local_choose_other(struct lnet_msg *msg);
+/* Ends the tracking of responses: the node stops. */
+void lnet_responses_stop(struct lnet_node *node);
 /* Forgets a PUSH that is not being received any more; any message for this node may be given.
  * Reactor of the connection. */
 void lnet_push_received(struct lnet_rx *rx);

@@ -33,6 +33,8 @@ struct lnet_api {
     bool serve_posted;         /* … or is running */
     bool buffer_wanted;        /* home writes, all read: there are some */
     struct lnet_push_shard pushes[REACTOR_MAX];
+    TAILQ_HEAD(, lnet_md) tracked; /* response.c: MDs whose response is awaited, oldest first */
+    struct reactor_timer response_timer;
 };
 
 enum md_state {
@@ -54,6 +56,25 @@ void lnet_md_slice(const struct lnet_md *md, uint32_t offset, uint32_t len, stru
 void lnet_local_answer(struct lnet_rx *rx, enum lnet_drop why);
 /* Answers a PUT, unless no buffer is posted for a PUSH, which then may wait: false. */
 bool lnet_local_put(struct lnet_node *node, struct lnet_rx *rx);
+
+/* Ends an MD that is not unlinked yet; its last event has that status, if no other. */
+void lnet_md_end(struct lnet_md *md, int status);
+
+/* ---- response.c: §6.4 ---- */
+
+/* Bits of the setting response_tracking. */
+enum {
+    LNET_TRACK_REPLY = 1, /* to GETs */
+    LNET_TRACK_ACK = 2
+};
+
+void lnet_responses_init(struct lnet_api *api);
+/* An MD waits for a response to what it sends to a portal. Those to the reserved portal have a
+ * time limit of their own (ping/op.c). */
+void lnet_response_expect(struct lnet_md *md, unsigned kind, uint32_t portal);
+/* A response came; or the MD is no longer linked. */
+void lnet_response_came(struct lnet_md *md);
+void lnet_response_forget(struct lnet_md *md);
 
 /* ---- push.c ---- */
 

@@ -51,6 +51,8 @@ static int md_link(struct lnet_node *node, struct lnet_md *md, struct lnet_me *m
     md->refs = 0;
     md->local_offset = 0;
     md->replies = md->acks = 0;
+    md->tracked = false;
+    md->end_status = 0;
     md->state = MD_ACTIVE;
     LIST_INSERT_HEAD(md_bucket(node, md->cookie), md, hash);
     return 0;
@@ -60,6 +62,7 @@ static int md_link(struct lnet_node *node, struct lnet_md *md, struct lnet_me *m
 static void md_detach(struct lnet_md *md)
 {
     LIST_REMOVE(md, hash);
+    lnet_response_forget(md);
     if (md->me) {
         TAILQ_REMOVE(&md->node->api->portal[md->me->portal], md->me, link);
         md->me->md = NULL;
@@ -83,8 +86,10 @@ void lnet_md_event(struct lnet_md *md, struct lnet_event *ev)
     if (md->state == MD_ACTIVE && md->threshold == 0 && md->refs == 0)
         md_detach(md);
     ev->unlinked = md->state == MD_UNLINKED && md->refs == 0;
-    if (ev->unlinked)
+    if (ev->unlinked) {
         md->state = MD_FREE;
+        ev->status = ev->status ? ev->status : md->end_status;
+    }
     if (md->eq)
         md->eq->fn(md, ev);
 }
@@ -96,13 +101,21 @@ int lnet_md_bind(struct lnet_node *node, struct lnet_md *md)
 
 void lnet_md_unlink(struct lnet_md *md)
 {
-    struct lnet_event ev = {.type = LNET_EVENT_UNLINK, .status = -ECANCELED};
+    struct lnet_event ev = {.type = LNET_EVENT_UNLINK, .status = md->end_status};
 
     if (md->state != MD_ACTIVE)
         return;
+    if (!ev.status)
+        ev.status = -ECANCELED;
     md_detach(md);
     if (md->refs == 0)
         lnet_md_event(md, &ev);
+}
+
+void lnet_md_end(struct lnet_md *md, int status)
+{
+    md->end_status = status;
+    lnet_md_unlink(md);
 }
 
 int lnet_me_attach(struct lnet_node *node, struct lnet_me *me, struct lnet_md *md)

@@ -7,6 +7,7 @@
 #include "lib/lnet/api/api_internal.h"
 #include "lib/lnet/credit/credit.h"
 #include "lib/lnet/path/path.h"
+#include "lib/lnet/peer/peers.h"
 #include "lib/lnet/tx.h"
 
 #include <errno.h>
@@ -37,6 +38,7 @@ int lnet_api_init(struct lnet_node *node)
     for (unsigned i = 0; i < LNET_PORTALS; i++)
         TAILQ_INIT(&api->portal[i]);
     lnet_tx_on_local_sent(node, local_tx_done);
+    lnet_responses_init(api);
     /* Who has an account holds a message, but for one that is about to. */
     if (!share_init(&api->askers, lnet_local_msgs(&node->opts) + 1))
         return -ENOMEM;
@@ -348,6 +350,7 @@ static void local_reply(struct lnet_node *node, struct lnet_rx *rx)
     if (mlen > md->length)
         mlen = md->length;
     md->replies--;
+    lnet_response_came(md);
     md->refs++;
     lnet_md_use(md);
     receive_into(rx, msg, md, 0, mlen);
@@ -366,6 +369,7 @@ static void local_ack(struct lnet_node *node, struct lnet_rx *rx)
         return;
     }
     md->acks--;
+    lnet_response_came(md);
     lnet_md_use(md);
     ev.initiator = rx->hdr.src_nid;
     ev.initiator_pid = rx->hdr.src_pid;
@@ -514,6 +518,14 @@ static void local_tx_done(struct lnet_msg *msg)
 
 /* ---- originating ---- */
 
+/* Sets what follows from the path of a request. */
+static void set_ends(struct lnet_msg *msg)
+{
+    msg->hdr.src_nid = msg->tx_ni->nid;
+    msg->md->target = msg->hdr.dest_nid;
+    msg->md->next_hop = msg->next_hop;
+}
+
 /* A message from md to dest with its source NI decided; NULL and *rc on failure. */
 static struct lnet_msg *originate(struct lnet_md *md, const struct lnet_nid *src,
                                   const struct lnet_nid *dest, uint32_t pid, uint32_t type, int *rc)
@@ -547,12 +559,48 @@ static struct lnet_msg *originate(struct lnet_md *md, const struct lnet_nid *src
         return NULL;
     }
     lnet_msg_set_path(msg, &path);
-    msg->hdr.src_nid = msg->tx_ni->nid;
     msg->md = md;
-    md->target = msg->hdr.dest_nid;
-    md->next_hop = msg->next_hop;
+    msg->once = md->options & LNET_MD_ONCE;
+    msg->given_src = src_ni;
+    set_ends(msg);
     *rc = 0;
     return msg;
+}
+
+/* ---- resends ---- */
+
+/* Returns whether another peer NI can be used for a request to a peer of this network. */
+static bool has_other_ni(const struct lnet_msg *msg)
+{
+    const struct peer_ni *ni = peer_table_find_ni(msg->home->node->peers, &msg->hdr.dest_nid);
+
+    return !msg->given_src && ni && ni->net->peer->nnis > 1;
+}
+
+/* An answer goes from its NI to the node that asked, as the first time. */
+enum lnet_drop lnet_local_choose_other(struct lnet_msg *msg)
+{
+    const bool request = msg->hdr.type == LNET_MSG_PUT || msg->hdr.type == LNET_MSG_GET;
+    struct lnet_path path = {msg->tx_ni, msg->next_hop, msg->next_gw_ni, msg->generation};
+    struct lnet_md *md = msg->md;
+    enum lnet_drop why;
+
+    if (!lnet_ni_is_active(msg->tx_ni) || (request && md->state != MD_ACTIVE) ||
+        (msg->result.health >= LNET_HEALTH_REMOTE_ERROR && !msg->next_gw_ni &&
+         !(request && has_other_ni(msg))))
+        return msg->result.reason;
+    if (!request || msg->given_src)
+        return LNET_DROP_NONE;
+    if (!msg->next_gw_ni)
+        msg->hdr.dest_nid = lnet_select_nid(msg->home, &msg->hdr.dest_nid);
+    why = lnet_select_other(msg->home, &msg->hdr.dest_nid, msg->result.health, &path);
+    if (why)
+        return why;
+    lnet_msg_set_path(msg, &path);
+    if (!nid_same(&md->asked, &msg->hdr.dest_nid))
+        md->asked = md->replies + md->acks == 1 && !path.gw_ni ? msg->hdr.dest_nid : LNET_NID_ANY;
+    set_ends(msg);
+    return LNET_DROP_NONE;
 }
 
 static struct lnet_handle md_handle(const struct lnet_md *md)
@@ -581,6 +629,7 @@ int lnet_put(struct lnet_md *md, bool want_ack, const struct lnet_nid *src,
         put.ack = md_handle(md);
         asks(md, &msg->hdr.dest_nid);
         md->acks++;
+        lnet_response_expect(md, LNET_TRACK_ACK, portal);
     }
     lnet_body_set_put(&msg->hdr, &put);
     lnet_md_slice(md, 0, md->length, msg);
@@ -609,6 +658,7 @@ int lnet_get(struct lnet_md *md, const struct lnet_nid *src, const struct lnet_n
     get.ret = md_handle(md);
     asks(md, &msg->hdr.dest_nid);
     md->replies++;
+    lnet_response_expect(md, LNET_TRACK_REPLY, portal);
     lnet_body_set_get(&msg->hdr, &get);
     md->refs++;
     lnet_md_use(md);

@@ -261,17 +261,6 @@ void lnet_health_peer_ok(struct lnet_peer_ni *peer)
 
 /* ---- failures (§6.2) ---- */
 
-/* Returns whether a message had taken longer than it may when it failed. */
-static bool is_late(const struct lnet_node *node, const struct lnet_ni *ni, uint64_t since_us)
-{
-    uint64_t tries = relaxed_load(&node->health.retry_count) + 1;
-    int lnd_timeout = relaxed_load(&ni->lnd_tun.timeout);
-    uint64_t limit_s = lnd_timeout > 0 ? (uint64_t)lnd_timeout * tries + 1
-                                       : relaxed_load(&node->health.transaction_timeout);
-
-    return since_us > 0 && reactor_now_us() > since_us + limit_s * 1000000;
-}
-
 static void peer_failed(struct lnet_peer_ni *peer, struct lnet_result result)
 {
     if (peer->gw_ni || lnet_is_router(peer->shard->node)) {
@@ -290,7 +279,7 @@ void lnet_health_failed(struct lnet_shard *s, const struct lnet_ni *ni, struct l
     enum lnet_health health = result.health;
 
     if (!result.reason || health == LNET_HEALTH_OK || health >= LNET_HEALTH_COUNT ||
-        is_late(s->node, ni, since_us))
+        lnet_is_late(s->node, ni, since_us))
         return;
     lnet_count_failed(s, ni, peer, health);
     if (!lnet_ni_is_active(ni) || relaxed_load(&s->node->stopping) || !sensitivity(s->node))

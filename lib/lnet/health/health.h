@@ -108,6 +108,21 @@ static inline void lnet_health_received(struct lnet_rx *rx)
         lnet_health_peer_ok(rx->from);
 }
 
+/* ---- what is sent again (resend.c) ----
+ *
+ * A message is sent again if its status in the table of §6.2 says so, and if no byte of it was
+ * given to a device or the peer (unsent). There must be another NI to be used: of this node for
+ * local statuses, of the peer for remote ones. It is sent at most retry_count times more, and not
+ * after its deadline (§6.1). */
+
+/* Returns whether a send that ended with msg->result goes again. Counts a message that had its
+ * last resend. Home of msg->tx_peer. */
+bool lnet_may_resend(struct lnet_shard *s, const struct lnet_msg *msg);
+/* Returns whether the deadline of a message is past that was committed at since_us; 0: no. */
+bool lnet_is_late(const struct lnet_node *node, const struct lnet_ni *ni, uint64_t since_us);
+/* Returns when a message was committed for sending, in us. */
+uint64_t lnet_msg_since_us(const struct lnet_msg *msg);
+
 /* ---- other changes ---- */
 
 /* Changes the health of a peer NI by so many steps. Home of the NID. */

@@ -19,8 +19,13 @@ int lnet_health_set(struct lnet_node *node, const struct lnet_health_rules *rule
     if (rules->transaction_timeout == 0 || rules->max_interval == 0)
         return err_set(err, -EINVAL,
                        "transaction_timeout and max_recovery_ping_interval: 1 s at least");
+    if (rules->transaction_timeout <= rules->retry_count)
+        return err_set(err, -EINVAL, "transaction_timeout: it must be above retry_count");
+    if (rules->response_tracking > 3)
+        return err_set(err, -EINVAL, "response_tracking: at most 3");
     relaxed_store(&node->health.sensitivity, rules->sensitivity);
-    relaxed_store(&node->health.retry_count, rules->retry_count);
+    relaxed_store(&node->health.retry_count, rules->sensitivity ? rules->retry_count : 0);
+    relaxed_store(&node->health.response_tracking, rules->response_tracking);
     relaxed_store(&node->health.transaction_timeout, rules->transaction_timeout);
     relaxed_store(&node->health.recovery_limit, rules->recovery_limit);
     relaxed_store(&node->health.max_interval, rules->max_interval);

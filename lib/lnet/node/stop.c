@@ -7,6 +7,7 @@
  * in the node are delivered, for a bounded time; its NIs stop, and a change of NIs that is under
  * way ends; messages that still cross reactors come to their end.
  */
+#include "lib/lnet/api/api.h"
 #include "lib/lnet/fault/fault.h"
 #include "lib/lnet/node/node_internal.h"
 #include "lib/lnet/ping/ping.h"
@@ -184,6 +185,7 @@ static void stop_home(struct reactor_task *task)
     lnet_monitor_stop(s->nis.node);
     lnet_checks_stop(s->nis.node);
     lnet_ping_stop(s->nis.node);
+    lnet_responses_stop(s->nis.node);
     task->fn = stop_home_done;
     reactor_post(reactor_control(s->nis.node->env), task);
 }

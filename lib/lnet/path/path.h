@@ -20,6 +20,11 @@ enum lnet_drop lnet_choose(const struct lnet_shard *s, const struct lnet_nid *de
 /* Chooses a path for a message that takes it: the next message may take an equal one. */
 enum lnet_drop lnet_select(struct lnet_shard *s, const struct lnet_nid *dest,
                            const struct lnet_nid *via, struct lnet_ni *src, struct lnet_path *out);
+/* Chooses a path for a message that could not be sent by *path and ended with that status. The path
+ * is another pair of NI and peer NI if there is one: a local status prefers another NI, a remote
+ * one another peer NI. */
+enum lnet_drop lnet_select_other(struct lnet_shard *s, const struct lnet_nid *dest,
+                                 enum lnet_health status, struct lnet_path *path);
 /* Chooses a path to a gateway itself for a message that takes it. Returns false if none of its peer
  * NIs is on a net of ours. */
 bool lnet_select_gateway(struct lnet_shard *s, const struct lnet_gw *gw, struct lnet_path *out);
@@ -51,6 +56,7 @@ struct lnet_wanted {
     lnet_net_t net; /* of the NI that must be used, or LNET_NET_ANY */
     uint64_t ni;    /* lnet_ni_bit() of that NI, or 0 */
     int rule;       /* the selection policy that prefers gateways for the destination, or -1 */
+    const struct lnet_gw_ni *other_than; /* NULL: any peer NI may be used */
 };
 /* src: NULL: any NI. first: of the n routes to the net of dest. */
 static inline struct lnet_wanted lnet_wanted_of(const struct lnet_conf *conf,

@@ -80,6 +80,8 @@ struct lnet_ni *lnet_best_ni(const struct lnet_shard *s, const struct lnet_conf_
 
 /* ---- the peer NIs of a gateway ---- */
 
+static const struct lnet_wanted any = {.net = LNET_NET_ANY, .rule = -1};
+
 /* Returns whether an NI with a link may send to it. */
 static bool has_link(const struct lnet_conf_gw_ni *g)
 {
@@ -125,20 +127,20 @@ turn:
                                                                       : LNET_WHY_USED_LATER;
 }
 
-/* Returns the best peer NI of a gateway on our nets, or on one net; NULL: there is none. g: NULL if
- * a snapshot that was published meanwhile does not list the gateway. want: the bit of the NI that
- * must be used, or 0. */
+/* Returns the best peer NI of a gateway on our nets as it is wanted; NULL: there is none. g: NULL
+ * if a snapshot that was published meanwhile does not list the gateway. */
 static const struct lnet_conf_gw_ni *
-best_gw_ni(const struct lnet_shard *s, const struct lnet_conf_gw *g, lnet_net_t net, uint64_t want)
+best_gw_ni(const struct lnet_shard *s, const struct lnet_conf_gw *g, const struct lnet_wanted *w)
 {
     const struct lnet_conf_gw_ni *best = NULL;
 
     for (unsigned i = 0; g && i < g->nnis; i++) {
         const struct lnet_conf_gw_ni *ni = &g->ni[i];
 
-        if (!ni->net || (net != LNET_NET_ANY && ni->net->net != net))
+        if (!ni->net || ni->ni == w->other_than ||
+            (w->net != LNET_NET_ANY && ni->net->net != w->net))
             continue;
-        if (!best || lnet_gw_ni_behind(s, ni, best, want) == LNET_WHY_CHOSEN)
+        if (!best || lnet_gw_ni_behind(s, ni, best, w->ni) == LNET_WHY_CHOSEN)
             best = ni;
     }
     return best;
@@ -152,10 +154,10 @@ enum lnet_why lnet_route_usable(const struct lnet_shard *s, const struct lnet_ro
     const struct lnet_conf_gw *g = lnet_conf_gateway(lnet_conf_get(s->node), r->gw);
 
     out->route = r;
-    out->ni = best_gw_ni(s, g, w->net, w->ni);
+    out->ni = best_gw_ni(s, g, w);
     out->preferred = w->rule >= 0 && g && g->rules.word[w->rule / 64] >> w->rule % 64 & 1;
     if (!out->ni)
-        return best_gw_ni(s, g, LNET_NET_ANY, 0) ? LNET_WHY_OTHER_NET : LNET_WHY_NO_LOCAL_NET;
+        return best_gw_ni(s, g, &any) ? LNET_WHY_OTHER_NET : LNET_WHY_NO_LOCAL_NET;
     if (!lnet_gw_ni_usable(out->ni))
         return LNET_WHY_GATEWAY_DOWN;
     return relaxed_load(&r->up) ? LNET_WHY_CHOSEN : LNET_WHY_NET_DOWN;
@@ -280,11 +282,81 @@ enum lnet_drop lnet_select(struct lnet_shard *s, const struct lnet_nid *dest,
     return LNET_DROP_NONE;
 }
 
+/* ---- the path of a resend ---- */
+
+/* Takes another NI to the same next hop. Returns false if none can be used. */
+static bool other_ni(struct lnet_shard *s, struct lnet_path *path)
+{
+    const struct lnet_conf_net *net = lnet_net_find(s->node, nid_net(&path->next_hop));
+    const struct lnet_hop hop = lnet_hop_of(s, &path->next_hop, path->gw_ni);
+    struct lnet_ni *best = NULL;
+
+    for (unsigned i = 0; net && i < net->nni; i++) {
+        struct lnet_ni *ni = net->ni[i];
+
+        if (ni == path->ni || ni->nid.size != path->ni->nid.size || relaxed_load(&ni->fatal) ||
+            pair_down(ni, &hop))
+            continue;
+        if (!best || lnet_ni_behind(s, ni, best, &hop) == LNET_WHY_CHOSEN)
+            best = ni;
+    }
+    if (!best)
+        return false;
+    path->ni = best;
+    s->ni_seq[best->index] = ++s->seq;
+    return true;
+}
+
+/* Takes another peer NI of a gateway: of the same one, or of another that has a route. */
+static bool other_gw_ni(struct lnet_shard *s, const struct lnet_nid *dest, struct lnet_path *path)
+{
+    const struct lnet_conf *conf = lnet_conf_get(s->node);
+    struct lnet_route_choice best = {0}, c;
+    struct lnet_wanted wanted;
+    struct lnet_route *const *r;
+    unsigned n = path->gw_ni ? lnet_conf_routes(conf, nid_net(dest), &r) : 0;
+
+    if (n == 0)
+        return false;
+    wanted = lnet_wanted_of(conf, NULL, r, n, dest);
+    wanted.other_than = path->gw_ni;
+    for (unsigned i = 0; i < n; i++) {
+        if (lnet_route_usable(s, r[i], &wanted, &c) != LNET_WHY_CHOSEN)
+            continue;
+        if (!best.route || lnet_route_behind(s, &c, &best) == LNET_WHY_CHOSEN)
+            best = c;
+    }
+    if (!best.route)
+        return false;
+    path->gw_ni = best.ni->ni;
+    path->next_hop = best.ni->ni->nid;
+    path->ni = lnet_best_ni(s, best.ni->net, &path->next_hop, path->gw_ni);
+    s->gw_seq[best.route->gw->index] = ++s->seq;
+    s->gw_ni_seq[path->gw_ni->index] = ++s->seq;
+    s->ni_seq[path->ni->index] = ++s->seq;
+    return true;
+}
+
+enum lnet_drop lnet_select_other(struct lnet_shard *s, const struct lnet_nid *dest,
+                                 enum lnet_health status, struct lnet_path *path)
+{
+    const struct lnet_path failed = *path;
+    enum lnet_drop why = lnet_select(s, dest, &LNET_NID_ANY, NULL, path);
+
+    if (why || path->ni != failed.ni || !nid_same(&path->next_hop, &failed.next_hop))
+        return why;
+    if (status >= LNET_HEALTH_REMOTE_ERROR)
+        (void)(other_gw_ni(s, dest, path) || other_ni(s, path));
+    else
+        (void)(other_ni(s, path) || other_gw_ni(s, dest, path));
+    return LNET_DROP_NONE;
+}
+
 bool lnet_select_gateway(struct lnet_shard *s, const struct lnet_gw *gw, struct lnet_path *out)
 {
     const struct lnet_conf *conf = lnet_conf_get(s->node);
     const struct lnet_conf_gw *g = lnet_conf_gateway(conf, gw);
-    const struct lnet_conf_gw_ni *best = best_gw_ni(s, g, LNET_NET_ANY, 0);
+    const struct lnet_conf_gw_ni *best = best_gw_ni(s, g, &any);
 
     if (!best)
         return false;

@@ -91,7 +91,7 @@ void lnet_ping_op_start(struct lnet_ping_op *op, const struct lnet_nid *src, voi
     op->md = (struct lnet_md){.segs = &op->seg,
                               .nsegs = 1,
                               .length = size,
-                              .options = LNET_MD_TRUNCATE,
+                              .options = LNET_MD_TRUNCATE | (op->kind->once ? LNET_MD_ONCE : 0),
                               .threshold = 2,
                               .target = op->target,
                               .next_hop = LNET_NID_ANY,

@@ -68,6 +68,7 @@ struct lnet_ping_op;
 struct lnet_ping_kind {
     bool push;          /* PUT of the info with an ACK; otherwise GET of the target's info */
     bool count_timeout; /* in LNET_STAT_RESPONSE_TIMEOUT_COUNT */
+    bool once;          /* it is not sent again (§6.2) */
     void (*answered)(struct lnet_ping_op *op,
                      const struct lnet_ping_info *info); /* GET only; or NULL */
     void (*late)(struct lnet_ping_op *op);               /* or NULL */

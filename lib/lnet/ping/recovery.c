@@ -57,8 +57,8 @@ static void done(struct lnet_ping_op *op)
 
 /* A silent neighbour is no proof against the peer NI when an NI of ours is in doubt. */
 static const struct lnet_ping_kind peer_kind = {
-    .count_timeout = true, .answered = answered, .done = done};
-static const struct lnet_ping_kind ni_kind = {.answered = answered, .done = done};
+    .count_timeout = true, .once = true, .answered = answered, .done = done};
+static const struct lnet_ping_kind ni_kind = {.once = true, .answered = answered, .done = done};
 
 static bool ping(struct lnet_node *node, const struct lnet_nid *to, const struct lnet_nid *from,
                  const struct lnet_nid *ni)

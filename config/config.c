@@ -332,6 +332,18 @@ static struct cfg *base_of(const struct cfg_text *from)
     return cfg;
 }
 
+void cfg_force_retry_count(struct cfg *cfg)
+{
+    if (cfg->health_sensitivity == 0)
+        cfg->retry_count = 0;
+}
+
+static bool has_retry_count(const struct yaml_tree_node *root)
+{
+    return yaml_tree_get(root, "retry_count") ||
+           yaml_tree_get(yaml_tree_get(root, "global"), "retry_count");
+}
+
 /* Whether the file is of a later version than this program. Called before the first key is read. */
 static bool is_newer(const struct yaml_tree_node *root)
 {
@@ -359,6 +371,8 @@ int cfg_parse_onto(const struct cfg_text *from, struct cfg **out, struct cfg_rep
     if (root) {
         r.newer = is_newer(root);
         cfg_read_map(&r, root, cfg_top_keys, r.cfg);
+        if (!has_retry_count(root))
+            cfg_force_retry_count(r.cfg);
         cfg_check(&r);
     } else {
         cfg_error(&r, err.line, "%s", err.text);

@@ -170,6 +170,18 @@ static void check_peers(struct cfg_reader *r)
     free(all);
 }
 
+/* docs/protocol/lnet-core.md §6.1 */
+static void check_resends(struct cfg_reader *r)
+{
+    if (r->cfg->transaction_timeout <= r->cfg->retry_count)
+        cfg_error(r, 0, "global: transaction_timeout must be above retry_count; raise it");
+    if (r->cfg->health_sensitivity == 0 && r->cfg->retry_count > 0)
+        cfg_error(
+            r, 0,
+            "global: retry_count must be 0 while health_sensitivity is 0; leave it out, or raise "
+            "health_sensitivity");
+}
+
 void cfg_check(struct cfg_reader *r)
 {
     if (r->report->errors)
@@ -179,6 +191,7 @@ void cfg_check(struct cfg_reader *r)
         check_route(r, &r->cfg->route[i]);
     check_repeated_routes(r);
     check_peers(r);
+    check_resends(r);
     cfg_check_ports(r);
     cfg_check_access(r);
     cfg_check_udsp(r);

@@ -183,6 +183,9 @@ extern struct cfg_key cfg_lnd_tunables_keys[CFG_LND_KEYS_ROOM],
 void cfg_put_ni(struct cfg_reader *r, const struct cfg_ni *ni);
 /* Checks the document as a whole: routes against nets, repeated NIDs. config_check.c */
 void cfg_check(struct cfg_reader *r);
+/* Without health no message is sent again: sets retry_count to 0. A text or a change that gives
+ * another value is refused by cfg_check(). */
+void cfg_force_retry_count(struct cfg *cfg);
 /* Checks ports against each other and NIs against ports. config_ports_check.c */
 void cfg_check_ports(struct cfg_reader *r);
 /* Writes "on line N" into buf and returns it; returns "there" for an item of the base, which has no

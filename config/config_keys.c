@@ -66,7 +66,8 @@ static const struct cfg_key buffers_keys[] = {
         INT("drop_asym_route", drop_asym_route, 0, 1,                                              \
             "drop messages that arrive over another route than the answer would take",             \
             .exported = true, ##__VA_ARGS__),                                                      \
-        INT("retry_count", retry_count, 0, 255, "number of resends of a message", KEPT,            \
+        INT("retry_count", retry_count, 0, 255,                                                    \
+            "number of resends of a message; 0 if health_sensitivity is 0", .exported = true,      \
             ##__VA_ARGS__),                                                                        \
         INT("transaction_timeout", transaction_timeout, 1, 86400,                                  \
             "longest time of a message, with its resends", .unit = "s", .exported = true,          \
@@ -79,8 +80,9 @@ static const struct cfg_key buffers_keys[] = {
             "least health of a usable gateway; without effect, as on kernel nodes since 2.17",     \
             KEPT, .no_effect_since = "2.17", .unit = "%", ##__VA_ARGS__),                          \
         CFG_IGNORES("lnd_timeout"),                                                                \
-        INT("response_tracking", response_tracking, 0, 3, "which responses are waited for", KEPT,  \
-            ##__VA_ARGS__),                                                                        \
+        INT("response_tracking", response_tracking, 0, 3,                                          \
+            "responses to this node that have a time limit: 1 to GETs, 2 ACKs, 3 both",            \
+            .exported = true, ##__VA_ARGS__),                                                      \
         INT("recovery_limit", recovery_limit, 0, CFG_MAX_INT,                                      \
             "time since a peer NI was last heard after which it is not pinged any more, 0: none",  \
             .exported = true, .unit = "s", ##__VA_ARGS__),                                         \

@@ -131,7 +131,11 @@ int cfg_setting_set(const struct cfg_setting *setting, void *of, const char *tex
     if (report.count)
         err_text(err, "%s", report.message[0].text);
     cfg_report_free(&report);
-    return err->message[0] ? -EINVAL : 0;
+    if (err->message[0])
+        return -EINVAL;
+    if (strcmp(setting->path, "global.health_sensitivity") == 0)
+        cfg_force_retry_count(of);
+    return 0;
 }
 
 /* ---- of NIs ---- */

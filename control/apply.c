@@ -251,7 +251,8 @@ int control_set_health(struct lnet_node *node, const struct cfg *to, struct err 
                                       .retry_count = (unsigned)to->retry_count,
                                       .transaction_timeout = (unsigned)to->transaction_timeout,
                                       .recovery_limit = (unsigned)to->recovery_limit,
-                                      .max_interval = (unsigned)to->max_recovery_ping_interval};
+                                      .max_interval = (unsigned)to->max_recovery_ping_interval,
+                                      .response_tracking = (unsigned)to->response_tracking};
 
     return lnet_health_set(node, &rules, err);
 }

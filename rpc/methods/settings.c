@@ -57,8 +57,12 @@ void rpc_global_set(struct jrpc_call *call, const struct jrpc_arg *args)
     struct cfg *cfg = rpc_edit(call);
     struct cfg_setting setting;
     bool any = false;
+    unsigned n = 0;
 
-    for (unsigned i = 0; cfg && param[i].name; i++) {
+    while (param[n].name)
+        n++;
+    /* retry_count after health_sensitivity, which may set it to 0 */
+    for (unsigned i = n; cfg && i-- > 0;) {
         if (!args[i].given)
             continue;
         any = true;

@@ -334,17 +334,17 @@ def test_groups():
 
 def test_no_effect():
     """A setting that is kept without effect: the command says so."""
-    for name, value in (("numa_range", "1"), ("response_tracking", "0")):
+    for name, value in (("numa_range", "1"), ("max_interfaces", "20")):
         has(cli("set", name, value)[1], f"millrace: {name} is kept and shown, and has no effect in this version\n")
     since = "has no effect, as on kernel nodes since Lustre 2.17"
     has(cli("set", "router_sensitivity", "99")[1], f"millrace: router_sensitivity is kept and shown, and {since}\n")
-    has(cli("global", "set", "--retry-count", "3")[1], "retry_count is kept")
+    has(cli("global", "set", "--recovery-interval", "3")[1], "recovery_interval is kept")
     assert cli("set", "router_ping_timeout", "51")[1] == "" and cli("set", "discovery", "1")[1] == ""
     for options, said in (([], ""), (["--peer-timeout", "90"], "millrace: peer_timeout is kept and shown, and has no effect in this version\n")):
         assert cli("net", "add", "--net", "tcp88", "--nid", "127.0.0.88@tcp88", *options)[1] == said
         cli("net", "del", "--net", "tcp88")
     has(cli("config", "apply", "--merge", "-", stdin="global: {router_sensitivity: 98}\n")[1], "global.router_sensitivity: " + since)
-    for name, value in (("numa_range", "0"), ("router_sensitivity", "100"), ("response_tracking", "3"), ("retry_count", "2"),
+    for name, value in (("numa_range", "0"), ("router_sensitivity", "100"), ("max_interfaces", "200"), ("recovery_interval", "1"),
                         ("router_ping_timeout", "50")):
         cli("set", name, value)
 
@@ -884,7 +884,12 @@ def test_set():
     assert {"retry_count", "routing", "tiny_buffers", "numa_range", "discovery", "buffer_wait"} <= set(words), words
     cli("set", "retry_count", "3")
     has(cli("global", "show")[0], "    retry_count: 3\n", "    lnd_timeout: 37\n")
-    cli("set", "retry_count", "2")
+    has(cli("set", "transaction_timeout", "3", status=1)[1], "transaction_timeout must be above retry_count")
+    has(cli("set", "health_sensitivity", "0")[1], "")
+    has(cli("global", "show")[0], "    retry_count: 0\n", "    health_sensitivity: 0\n")
+    has(cli("set", "retry_count", "1", status=1)[1], "retry_count must be 0 while health_sensitivity is 0")
+    has(cli("global", "set", "--health-sensitivity", "0", "--retry-count", "1", status=1)[1], "retry_count must be 0")
+    cli("global", "set", "--health-sensitivity", "100", "--retry-count", "2")
     cli("set", "routing", "0")
     has(cli("routing", "show")[0], "    - enable: 2\n")  # stopping, for as long as others may not know
     cli("set", "routing", "1")

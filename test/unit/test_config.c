@@ -14,6 +14,8 @@
 
 #include "config/config.h"
 #include "config/config_internal.h"
+#include "config/settings.h"
+#include "lib/base/err.h"
 #include "lib/lnd/code.h"
 #include "test/lnds_test.h"
 
@@ -100,7 +102,7 @@ static void test_every_key(void **state)
         "  - {net: o2ib1, gateway: 'fd00::2@tcp1', hop: 4294967295}\n"
         "routing: {enable: 0}\n"
         "buffers: {tiny: 100, small: -1, large: 10}\n"
-        "global: {alive_router_check_interval: 5, router_ping_timeout: 6, retry_count: 2}\n"
+        "global: {alive_router_check_interval: 5, router_ping_timeout: 6, numa_range: 2}\n"
         "millrace:\n"
         "  cores: '0:2,3;1:8-11'\n"
         "  reactors: 3\n"
@@ -172,7 +174,7 @@ static void test_every_key(void **state)
     assert_int_equal(cfg->max_connections, 30000);
     assert_int_equal(cfg->drain, 0);
     assert_int_equal(report.warnings, 2);
-    assert_true(reported("f:16: warning: global: not acted on yet: retry_count"));
+    assert_true(reported("f:16: warning: global: not acted on yet: numa_range"));
     assert_true(reported("f:8: warning: net[0].local NI(s)[0].CPT: not acted on yet"));
     done();
 }
@@ -201,6 +203,26 @@ static void test_good(void **state)
         good(good_texts[i]);
         done();
     }
+}
+
+/* docs/protocol/lnet-core.md §6.1 */
+static void test_retry_count(void **state)
+{
+    static const char *const forced[] = {NET "health_sensitivity: 0\n",
+                                         NET "global: {health_sensitivity: 0, retry_count: 0}\n"};
+    struct cfg_setting setting;
+    struct err err;
+
+    for (size_t i = 0; i < sizeof(forced) / sizeof(forced[0]); i++) {
+        good(forced[i]);
+        assert_int_equal(cfg->retry_count, 0);
+        done();
+    }
+    good(NET "transaction_timeout: 3\n");
+    assert_true(cfg_setting_find("health_sensitivity", &setting));
+    assert_int_equal(cfg_setting_set(&setting, cfg, "0", &err), 0);
+    assert_int_equal(cfg->retry_count, 0);
+    done();
 }
 
 /* One gateway of several nets counts once. */
@@ -355,11 +377,11 @@ static void test_samples(void **state)
 /* A key that kernel nodes do not act on either is reported when it is not the default. */
 static void test_no_effect(void **state)
 {
-    good(NET "global: {router_sensitivity: 99, retry_count: 2}\n");
+    good(NET "global: {router_sensitivity: 99, numa_range: 2}\n");
     assert_int_equal(report.warnings, 2);
     assert_true(reported("warning: global.router_sensitivity: has no effect, as on kernel nodes "
                          "since Lustre 2.17: it is kept and shown"));
-    assert_true(reported("warning: global: not acted on yet: retry_count"));
+    assert_true(reported("warning: global: not acted on yet: numa_range"));
     assert_int_equal(cfg->router_sensitivity, 99);
     done();
     good(NET "router_sensitivity: 0\n");
@@ -433,6 +455,10 @@ static const struct {
     const char *text;
     const char *want; /* part of a message */
 } bad[] = {
+    {NET "retry_count: 2\nhealth_sensitivity: 0\n", "retry_count must be 0"},
+    {NET "global: {health_sensitivity: 0, retry_count: 1}\n", "retry_count must be 0"},
+    {NET "transaction_timeout: 2\n", "transaction_timeout must be above retry_count"},
+    {NET "global: {retry_count: 150}\n", "transaction_timeout must be above retry_count"},
     /* not YAML, or too much of it */
     {"net: [1\n", "not YAML"},
     {"a: *b\n", "aliases"},
@@ -747,6 +773,7 @@ int main(void)
         cmocka_unit_test(test_good),
         cmocka_unit_test(test_udsp),
         cmocka_unit_test(test_enable),
+        cmocka_unit_test(test_retry_count),
         cmocka_unit_test(test_gateways),
         cmocka_unit_test(test_lnetctl_router),
         cmocka_unit_test(test_lnetctl_client),

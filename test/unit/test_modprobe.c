@@ -727,7 +727,7 @@ static void test_values_said(void **state)
     warns(LNET "router_sensitivity_percentage=50",
           "f:1: ignored: lnet.router_sensitivity_percentage: has no effect, as on kernel nodes "
           "since Lustre 2.17");
-    warns(LNET "lnet_retry_count=3", "f:1: ignored: lnet.lnet_retry_count: not acted on yet");
+    warns(LNET "lnet_numa_range=3", "f:1: ignored: lnet.lnet_numa_range: not acted on yet");
     warns(TWO "options ksocklnd nagle=1", "f:2: ignored: ksocklnd.nagle: has no effect here");
     warns(TWO "options libcfs libcfs_of_old=1", "libcfs.libcfs_of_old: has no effect here");
     warns(TWO "options libcfs cpu_npartitions=4", "set the threads with `millrace: {cores: …}`");
@@ -748,7 +748,7 @@ static void test_values_said(void **state)
     warns(LNET "accept_port=0", "out of range, 1 to 65535: 1 is");
     warns(LNET "tiny_router_buffers=-2", "out of range");
     warns(LNET "peer_buffer_credits=-1", "out of range");
-    warns(LNET "lnet_transaction_timeout=0", "out of range");
+    warns(LNET "lnet_transaction_timeout=90000", "out of range");
 }
 
 int main(void)

@@ -108,15 +108,11 @@ static inline void lnet_health_received(struct lnet_rx *rx)
         lnet_health_peer_ok(rx->from);
 }
 
-/* ---- what is sent again (resend.c) ----
- *
- * A message is sent again if its status in the table of §6.2 says so, and if no byte of it was
- * given to a device or the peer (unsent). There must be another NI to be used: of this node for
- * local statuses, of the peer for remote ones. It is sent at most retry_count times more, and not
- * after its deadline (§6.1). */
+/* ---- resends (§6.2; resend.c) ---- */
 
-/* Returns whether a send that ended with msg->result goes again. Counts a message that had its
- * last resend. Home of msg->tx_peer. */
+/* Returns whether a message that ended with msg->result is sent again. Its status must be one that
+ * is resent, and the send `unsent`. Counts a message that had its last resend. Home of
+ * msg->tx_peer. */
 bool lnet_may_resend(struct lnet_shard *s, const struct lnet_msg *msg);
 /* Returns whether the deadline of a message is past that was committed at since_us; 0: no. */
 bool lnet_is_late(const struct lnet_node *node, const struct lnet_ni *ni, uint64_t since_us);

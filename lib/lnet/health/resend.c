@@ -24,8 +24,8 @@ uint64_t lnet_msg_since_us(const struct lnet_msg *msg)
     return msg->kind == LNET_KIND_LOCAL ? msg->committed_us : msg->handed_us;
 }
 
-/* Returns whether the connection that a message for a gateway waited for is lost. Such a message
- * may go to another gateway, whatever the status: no kernel node has that rule. */
+/* Returns whether the connection that a message for a gateway waited for is lost. The message may
+ * go to another gateway with any status: this rule is Millrace's own. */
 static bool lost_gateway(const struct lnet_msg *msg)
 {
     const enum lnet_drop why = msg->result.reason;

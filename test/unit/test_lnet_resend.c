@@ -401,6 +401,19 @@ static void test_limit(void **state)
     node_down();
 }
 
+/* §6.1: the LND timeout that follows from both settings. */
+static void test_lnd_timeout(void **state)
+{
+    static const unsigned rows[][3] = {{150, 2, 49}, {50, 2, 16}, {150, 0, 149}, {3, 2, 1}};
+
+    rails_up(false);
+    for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(rules(100, rows[i][1], rows[i][0], 3), 0);
+        assert_int_equal(lnet_lnd_timeout(node), rows[i][2]);
+    }
+    node_down();
+}
+
 /* §6.1: 50 s is this LND's timeout, so the deadline is 50 * 3 + 1 s. §6.2 rule 4 */
 static void test_deadline(void **state)
 {
@@ -534,19 +547,11 @@ static void test_tracking_ends(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_table),
-    LNET_TEST(test_other_pair),
-    LNET_TEST(test_keeps_credits),
-    LNET_TEST(test_one_peer_ni),
-    LNET_TEST(test_receive),
-    LNET_TEST(test_own),
-    LNET_TEST(test_one_ni),
-    LNET_TEST(test_recovery_ping),
-    LNET_TEST(test_limit),
-    LNET_TEST(test_deadline),
-    LNET_TEST(test_waits_past_deadline),
-    LNET_TEST(test_tracking),
-    LNET_TEST(test_tracking_ends),
+    LNET_TEST(test_table),       LNET_TEST(test_other_pair),    LNET_TEST(test_keeps_credits),
+    LNET_TEST(test_one_peer_ni), LNET_TEST(test_receive),       LNET_TEST(test_own),
+    LNET_TEST(test_one_ni),      LNET_TEST(test_recovery_ping), LNET_TEST(test_limit),
+    LNET_TEST(test_lnd_timeout), LNET_TEST(test_deadline),      LNET_TEST(test_waits_past_deadline),
+    LNET_TEST(test_tracking),    LNET_TEST(test_tracking_ends),
 };
 
 LNET_TESTS_MAIN("test-lnet-resend", tests)

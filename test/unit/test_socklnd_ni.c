@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* NIs: settings, addresses, several on one address: docs/protocol/socklnd.md §3.1, §5.1, §5.2. */
 #include "lib/base/err.h"
+#include "lib/lnd/driver.h"
 #include "test/unit/socklnd_fake.h"
 
 #include <errno.h>
@@ -63,7 +64,21 @@ static void test_defaults(void **state)
     assert_int_equal(ni.lnd_tun.timeout, 50);
     assert_true(ni.lnd_tun.conns_per_peer >= 1);
     assert_int_equal(ni.lnd_tun.tos, -1);
+    assert_int_equal(lnd_timeout_us(&ni), 50000000);
     assert_false(ni.rx_take);
+    lnd_sock_ops.ni_fini(&ni);
+}
+
+/* An LND timeout of 0 is the node's: docs/protocol/lnet-core.md §6.1. */
+static void test_derived_timeout(void **state)
+{
+    struct lnet_ni ni = make("10.0.0.5@tcp4", "");
+
+    (void)state;
+    ni.lnd_tun.timeout = 0;
+    assert_int_equal(init(&ni), 0);
+    assert_int_equal(ni.lnd_tun.timeout, 0);
+    assert_int_equal(lnd_timeout_us(&ni), 49000000); /* of the fake node */
     lnd_sock_ops.ni_fini(&ni);
 }
 
@@ -216,6 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_defaults),
+        TEST(test_derived_timeout),
         TEST(test_settings),
         TEST(test_addresses),
         TEST(test_shared_address),

@@ -358,6 +358,8 @@ static enum cfg_part part_of(const char *path)
         {"global.router_ping_timeout", CFG_PART_TIMING},
         {"global.drop_asym_route", CFG_PART_TIMING},
         {"global.transaction_timeout", CFG_PART_HEALTH},
+        {"global.retry_count", CFG_PART_HEALTH},
+        {"global.response_tracking", CFG_PART_HEALTH},
         {"global.health_sensitivity", CFG_PART_HEALTH},
         {"global.recovery_limit", CFG_PART_HEALTH},
         {"global.max_recovery_ping_interval", CFG_PART_HEALTH},

@@ -23,7 +23,7 @@
 enum cfg_part { /* settings that take effect together */
     CFG_PART_ROUTING,
     CFG_PART_TIMING,    /* check_interval, ping_timeout, source_check, rules for routes */
-    CFG_PART_HEALTH,    /* sensitivity, recovery, transaction_timeout */
+    CFG_PART_HEALTH,    /* sensitivity, recovery, resends, timeouts */
     CFG_PART_ADMISSION, /* egress_share, buffer_wait, guard */
     CFG_PART_ACCESS,    /* the access rules */
     CFG_PART_UDSP,      /* the selection policies */

@@ -549,6 +549,7 @@ static struct lnet_msg *originate(struct lnet_md *md, const struct lnet_nid *src
     msg = local_msg(node);
     if (!msg)
         return NULL;
+    msg->given_src = src_ni != NULL;
     msg->hdr.dest_nid = src_ni ? *dest : lnet_select_nid(msg->home, dest, &src_ni);
     msg->hdr.dest_pid = pid;
     msg->hdr.src_pid = LNET_PID_LUSTRE;
@@ -561,7 +562,6 @@ static struct lnet_msg *originate(struct lnet_md *md, const struct lnet_nid *src
     lnet_msg_set_path(msg, &path);
     msg->md = md;
     msg->once = md->options & LNET_MD_ONCE;
-    msg->given_src = src_ni;
     set_ends(msg);
     *rc = 0;
     return msg;
@@ -583,6 +583,7 @@ enum lnet_drop lnet_local_choose_other(struct lnet_msg *msg)
     const bool request = msg->hdr.type == LNET_MSG_PUT || msg->hdr.type == LNET_MSG_GET;
     struct lnet_path path = {msg->tx_ni, msg->next_hop, msg->next_gw_ni, msg->generation};
     struct lnet_md *md = msg->md;
+    struct lnet_ni *preferred; /* it failed, or may have */
     enum lnet_drop why;
 
     if (!lnet_ni_is_active(msg->tx_ni) || (request && md->state != MD_ACTIVE) ||
@@ -592,7 +593,7 @@ enum lnet_drop lnet_local_choose_other(struct lnet_msg *msg)
     if (!request || msg->given_src)
         return LNET_DROP_NONE;
     if (!msg->next_gw_ni)
-        msg->hdr.dest_nid = lnet_select_nid(msg->home, &msg->hdr.dest_nid);
+        msg->hdr.dest_nid = lnet_select_nid(msg->home, &msg->hdr.dest_nid, &preferred);
     why = lnet_select_other(msg->home, &msg->hdr.dest_nid, msg->result.health, &path);
     if (why)
         return why;

@@ -360,6 +360,34 @@ static void test_shut_anywhere(void)
     }
 }
 
+// The end that accepted is shut about when the caller becomes ready: the caller is told in any
+// case.
+static void test_shut_at_accept(void)
+{
+    struct rdma_open open = usual();
+    unsigned late = 0; // told after it was up
+
+    for (unsigned i = 0; i < 60; i++) {
+        struct end *caller = dialled(&open), *e;
+        double until;
+
+        connect_end(caller, 100 + i);
+        await_call(100 + i);
+        e = adopted(&open);
+        accept_end(e, 1, WORDS);
+        until = now() + 1e-4 * i;
+        while (now() < until)
+            turn();
+        as(e->home);
+        ops->shut(&e->link);
+        UNTIL(COUNT(caller, REJECTED) + COUNT(caller, FAILED) + COUNT(caller, DISCONNECTED));
+        late += COUNT(caller, ESTABLISHED);
+        shut_end(e);
+        shut_end(caller);
+    }
+    printf("shut_at_accept: %u of 60 callers were up\n", late);
+}
+
 // From inside what an event calls.
 static void test_shut_when_told(void)
 {
@@ -441,6 +469,7 @@ const struct test connect_tests[] = {
     {"disconnect", test_disconnect},
     {"shut_up_link", test_shut_up_link},
     {"shut_anywhere", test_shut_anywhere},
+    {"shut_at_accept", test_shut_at_accept},
     {"shut_when_told", test_shut_when_told},
     {"caller_gives_up", test_caller_gives_up},
     {"unlisten", test_unlisten},

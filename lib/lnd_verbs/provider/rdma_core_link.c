@@ -612,8 +612,11 @@ static void keep_words(struct rcore_link *l, const struct cm_event *ev)
     memcpy(l->priv, ev->priv, ev->len);
 }
 
+/* An end that is shut before it has our "ready to use" sends a REJ, though we are up already. */
 static void join_ended(struct rcore_link *l, const struct cm_event *ev)
 {
+    if (l->state == RCORE_UP)
+        down(l, 0);
     if (l->state != RCORE_JOINING)
         return;
     if (ev->type == RDMA_CM_EVENT_REJECTED) {

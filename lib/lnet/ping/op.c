@@ -56,11 +56,23 @@ static void on_event(struct lnet_md *md, const struct lnet_event *ev)
         lnet_md_unlink(md);
 }
 
+/* Returns whether a missing answer speaks against the next hop. Whoever is behind a gateway can
+ * push for nodes that are not there: only a node that has answered before counts against the
+ * gateway. */
+static bool is_next_hops_fault(const struct lnet_ping_op *op)
+{
+    const struct peer_ni *ni = peer_table_find_ni(op->node->peers, &op->target);
+
+    if (nid_is_any(&op->md.next_hop))
+        return false;
+    return nid_same(&op->md.next_hop, &op->target) || (ni && ni->net->peer->answered);
+}
+
 /* §6.2: the next hop is to blame. Pings that operators limit to a short time are not counted. */
 static void response_timeout(const struct lnet_ping_op *op)
 {
     count_add(&lnet_shard_self(op->node)->stats[LNET_STAT_RESPONSE_TIMEOUT_COUNT], 1);
-    if (!nid_is_any(&op->md.next_hop))
+    if (is_next_hops_fault(op))
         lnet_health_lower(op->node, &op->md.next_hop, LNET_CAUSE_RESPONSE_TIMEOUT);
 }
 

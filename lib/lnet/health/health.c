@@ -59,22 +59,31 @@ void lnet_health_ni_set(struct lnet_ni *ni, unsigned health, unsigned cause, enu
         ni->node->ni_health(ni);
 }
 
+/* Returns the health of an NI that works. Without health no step would raise one that is at 0, and
+ * published as down. */
+static unsigned of_working(const struct lnet_ni *ni, int health)
+{
+    return health == 0 && sensitivity(ni->node) == 0 ? LNET_MAX_HEALTH : (unsigned)clamp(health);
+}
+
 void lnet_health_ni_raise(struct lnet_ni *ni)
 {
-    lnet_health_ni_set(ni, (unsigned)clamp(ni->health + sensitivity(ni->node)), LNET_HEALTH_OK,
+    lnet_health_ni_set(ni, of_working(ni, ni->health + sensitivity(ni->node)), LNET_HEALTH_OK,
                        LNET_DROP_NONE);
 }
 
 static void step_apply(struct lnet_ni *ni, const struct lnet_ni_step *t)
 {
+    const int health = min(max(ni->health + t->add, t->low), t->high);
+
     if (!lnet_ni_is_active(ni))
         return;
     if (t->message) {
         relaxed_store(&ni->ping_count, 0);
         relaxed_store(&ni->heard_us, reactor_now_us());
     }
-    lnet_health_ni_set(ni, (unsigned)min(max(ni->health + t->add, t->low), t->high), t->cause,
-                       (enum lnet_drop)t->drop);
+    lnet_health_ni_set(ni, t->cause == LNET_HEALTH_OK ? of_working(ni, health) : (unsigned)health,
+                       t->cause, (enum lnet_drop)t->drop);
 }
 
 /* ---- NIs: steps of other reactors ---- */

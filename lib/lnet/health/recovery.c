@@ -57,11 +57,15 @@ void lnet_recovery_look(struct lnet_peer_ni *peer)
 
 /* ---- the tick ---- */
 
+static bool is_full(const struct lnet_health_shard *h)
+{
+    return h->npings == LNET_RECOVERY_PINGS;
+}
+
 static void look_at(struct lnet_health_shard *h, struct lnet_peer_ni *p)
 {
     lnet_recovery_look(p);
-    if (p->is_recovering && !h->pinging && h->npings < LNET_RECOVERY_PINGS &&
-        reactor_now_us() >= p->next_ping_us)
+    if (p->is_recovering && !h->pinging && reactor_now_us() >= p->next_ping_us)
         h->ping[h->npings++] = (struct lnet_recovery_ping){.nid = p->nid};
 }
 
@@ -76,14 +80,15 @@ static void send_pings(struct lnet_health_shard *h)
     reactor_post(lnet_node_home(node), &h->pings);
 }
 
-/* Each peer NI that was looked at goes to the end of the queue. */
+/* Each peer NI that was looked at goes to the end of the queue. When there is no room for another
+ * ping the next tick goes on from there, so that all have their turn. */
 static void look(struct reactor_task *task)
 {
     struct lnet_health_shard *h = container_of(task, struct lnet_health_shard, look);
     struct lnet_peer_shard *peers = h->shard->peer;
     struct lnet_peer_ni *p;
 
-    for (unsigned i = 0; i < LOOK_BURST && h->looks > 0; i++, h->looks--) {
+    for (unsigned i = 0; i < LOOK_BURST && h->looks > 0 && !is_full(h); i++, h->looks--) {
         p = TAILQ_FIRST(&peers->recovering);
         if (!p)
             break;
@@ -91,7 +96,7 @@ static void look(struct reactor_task *task)
         TAILQ_INSERT_TAIL(&peers->recovering, p, recovery);
         look_at(h, p);
     }
-    if (TAILQ_EMPTY(&peers->recovering))
+    if (TAILQ_EMPTY(&peers->recovering) || is_full(h))
         h->looks = 0;
     if (h->looks > 0)
         reactor_post(h->shard->reactor, task);

@@ -71,6 +71,7 @@ SITES = [
     ("lib/lnet/peer/table.c", "t->hash", "peers that we push to"),
     ("lib/lnet/peer/table.c", "t->share", "peers that we push to"),
     ("lib/lnet/ping/discovery.c", "p->share", "discoveries"),
+    ("lib/lnet/ping/recovery.c", "r->share", "recovery pings"),
     ("lib/lnet/shard/shard.c", "s->msgs", "no: one for each buffer; those of the node itself: row \"messages of this node\""),
     ("lib/lnet/shard/shard.c", "*memory", "no: of the tables above"),
     ("lib/lnet/node/node.c", "s->gw_seq", "no: of the configuration"),

@@ -6,6 +6,8 @@
 #include "lib/lnet/health/health.h"
 #include "lib/lnet/peer/peers.h"
 
+static const struct lnet_result ok = {LNET_DROP_NONE, LNET_HEALTH_OK};
+
 static void hostile_up(unsigned max_peers)
 {
     struct lnet_node_opts o = opts_default();
@@ -13,6 +15,46 @@ static void hostile_up(unsigned max_peers)
     o.max_peers = max_peers;
     health_counts = true;
     node_up(o);
+}
+
+static void arrive_from(struct lnet_ni *ni, struct lnet_nid from, struct lnet_nid to)
+{
+    arrive(ni, from, hdr_of(LNET_MSG_PUT, from, to, 0));
+    settle();
+}
+
+static void set_peer(struct lnet_nid nid, unsigned health)
+{
+    struct lnet_peer_ni *p;
+
+    ON(home_of(&nid), p = lnet_peer_ni_get(node, &nid));
+    ON(home_of(&nid), lnet_health_peer_set(p, health, LNET_CAUSE_COMMAND, LNET_DROP_NONE));
+    ON(home_of(&nid), lnet_peer_ni_put(p));
+    settle();
+}
+
+static void set_ni(struct lnet_ni *ni, unsigned health)
+{
+    ON(0, lnet_health_ni_set(ni, health, LNET_CAUSE_COMMAND, LNET_DROP_NONE));
+    settle();
+}
+
+static void set_sensitivity(unsigned sensitivity)
+{
+    struct lnet_health_rules r = LNET_HEALTH_RULES;
+    struct err err = {0};
+
+    r.sensitivity = sensitivity;
+    assert_int_equal(lnet_health_set(node, &r, &err), 0);
+}
+
+static unsigned pings_to(struct lnet_nid nid)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < loop.nsent; i++)
+        n += loop.sent[i].hdr.type == LNET_MSG_GET && nid_same(&loop.sent[i].to, &nid);
+    return n;
 }
 
 /* A gateway's neighbours can push in any name: that no such node answers does not speak against the
@@ -50,7 +92,112 @@ static void test_made_up_nodes(void **state)
     node_down();
 }
 
+static void set_done(void *arg, int rc, const struct err *err)
+{
+    assert_int_equal(rc, 0);
+}
+
+/* An NI that is down by its health is up again after the operator turned health off, with the first
+ * message that passes. Other values stay as they are set. */
+static void test_health_turned_off(void **state)
+{
+    struct lnet_nid from, to;
+    struct err err = {0};
+
+    hostile_up(256);
+    from = peer_on(0, 1, "tcp1", 0);
+    to = peer_on(0, 0, "tcp", 0);
+    assert_int_equal(lnet_ni_health_set(node, &tcp1->nid, 0, set_done, NULL, &err), 0);
+    pass(SEC / 2);
+    pass(SEC / 2);
+    assert_int_equal(tcp1->health, 0);
+    assert_int_equal(tcp1->status, LNET_NI_DOWN);
+    set_sensitivity(0);
+    arrive_from(tcp1, from, to);
+    assert_int_equal(tcp1->health, 1000);
+    assert_int_equal(tcp1->status, LNET_NI_UP);
+    set_ni(tcp1, 700);
+    arrive_from(tcp1, from, to);
+    assert_int_equal(tcp1->health, 700);
+    node_down();
+}
+
+/* ---- the recovery pings ---- */
+
+static struct lnet_nid silent(unsigned i)
+{
+    return peer_on(0, 1, "tcp1", i);
+}
+
+/* Peer NIs that each sent a message, fail, and answer nothing. */
+static void many_fail(unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        arrive_from(tcp1, silent(i), tcp1->nid);
+        set_peer(silent(i), 500);
+    }
+    sent_clear();
+}
+
+static unsigned ping_count(struct lnet_nid nid)
+{
+    return peer_find(&nid)->ping_count;
+}
+
+/* Each is pinged once before one is pinged again and again. */
+static void test_turns(void **state)
+{
+    enum {
+        N_PEERS = 300
+    };
+    unsigned pinged = 0;
+
+    hostile_up(1000);
+    many_fail(N_PEERS);
+    for (unsigned s = 0; s < 30; s++) {
+        pass(SEC);
+        sent_clear();
+    }
+    for (unsigned i = 0; i < N_PEERS; i++)
+        pinged += ping_count(silent(i)) > 0;
+    assert_int_equal(pinged, N_PEERS);
+    node_down();
+}
+
+/* An NI in recovery has a place for its ping, however many peer NIs take nothing: those pings stay
+ * with the LND for its timeout. So has a peer NI of another prefix. */
+static void test_places(void **state)
+{
+    struct lnet_nid gw, other;
+
+    hostile_up(1000);
+    node->opts.prefix4 = 16;
+    gw = peer_on(0, 0, "tcp", 3);
+    other = peer_on(0, 0, "tcp", 4);
+    assert_int_equal(route_add("tcp5", gw, -1, 0), 0);
+    settle();
+    arrive_from(tcp0, other, tcp0->nid);
+    many_fail(300);
+    loop.hold_send = true;
+    for (unsigned s = 0; s < 20; s++)
+        pass(SEC);
+    sent_clear();
+    set_ni(tcp0, 100);
+    set_peer(other, 500);
+    for (unsigned s = 0; s < 20; s++)
+        pass(SEC);
+    assert_true(pings_to(gw) > 0);
+    assert_true(pings_to(other) > 0);
+    loop.hold_send = false;
+    send_end_all(ok);
+    settle();
+    node_down();
+}
+
 static const struct CMUnitTest tests[] = {
+    LNET_TEST(test_turns),
+    LNET_TEST(test_places),
+    LNET_TEST(test_health_turned_off),
     LNET_TEST(test_made_up_nodes),
 };
 

@@ -312,7 +312,7 @@ void lnet_ping_fini(struct lnet_node *node)
             request_abandon(container_of(op, struct ping_request, op));
     }
     lnet_discovery_fini(p);
-    free(p->recovery);
+    lnet_recovery_fini(p);
     free(p);
     node->ping = NULL;
 }

@@ -111,6 +111,7 @@ static inline void lnet_peer_told(struct peer *peer, uint32_t drain)
 
 /* ---- recovery.c ---- */
 int lnet_recovery_start(struct lnet_ping *p); /* control, before start */
+void lnet_recovery_fini(struct lnet_ping *p);
 /* The health of an NI changed. */
 void lnet_recovery_ni(struct lnet_ni *ni);
 /* Once a second. */

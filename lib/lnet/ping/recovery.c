@@ -7,9 +7,11 @@
  * pings a neighbour on its net: a gateway, or a peer that answers. If there is none, its link says
  * that it works.
  *
- * All pings under way have a slot each; who finds none tries again with the next tick.
+ * All pings under way have a slot each; who finds none tries again with the next tick. A ping that
+ * the LND cannot send keeps its slot for the LND timeout, so a NID, and a prefix, has a share.
  */
 #include "lib/base/minmax.h"
+#include "lib/base/share.h"
 #include "lib/lnet/health/health.h"
 #include "lib/lnet/path/path.h"
 #include "lib/lnet/peer/peer_ni.h"
@@ -18,7 +20,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define PINGS       128 /* under way at once */
+#define PINGS       160 /* under way at once */
+#define NI_PINGS    32  /* of these, kept for NIs of ours */
 #define ANSWER_US   5000000ull
 #define PEER_LOOKS  128 /* peers looked at for an NI, in one tick */
 #define RECOVERY_IN 272 /* bytes that a ping asks for */
@@ -26,6 +29,7 @@
 struct recovery_ping {
     struct lnet_ping_op op;
     struct lnet_nid ni; /* that it recovers, or ANY */
+    struct share_account *account;
     struct recovery_ping *next;
     struct lnet_recovery *recovery;
     uint8_t data[RECOVERY_IN];
@@ -33,6 +37,8 @@ struct recovery_ping {
 
 struct lnet_recovery {
     struct recovery_ping slot[PINGS], *free;
+    unsigned nfree;
+    struct share share;          /* of the slots */
     unsigned gw_turn, peer_turn; /* whom the next NI pings */
 };
 
@@ -51,8 +57,10 @@ static void done(struct lnet_ping_op *op)
 {
     struct recovery_ping *g = container_of(op, struct recovery_ping, op);
 
+    share_give(&g->recovery->share, g->account);
     g->next = g->recovery->free;
     g->recovery->free = g;
+    g->recovery->nfree++;
 }
 
 /* A silent neighbour is no proof against the peer NI when an NI of ours is in doubt. */
@@ -60,19 +68,37 @@ static const struct lnet_ping_kind peer_kind = {
     .count_timeout = true, .once = true, .answered = answered, .done = done};
 static const struct lnet_ping_kind ni_kind = {.once = true, .answered = answered, .done = done};
 
+static struct share_account *account_of(struct lnet_node *node, const struct lnet_nid *nid)
+{
+    struct lnet_nid prefix = lnet_nid_prefix(node, nid);
+    const bool same = nid_same(&prefix, nid);
+
+    prefix.type = LNET_LND_ANY;
+    return share_of(&node->ping->recovery->share, nid, same ? NULL : &prefix);
+}
+
 static bool ping(struct lnet_node *node, const struct lnet_nid *to, const struct lnet_nid *from,
                  const struct lnet_nid *ni)
 {
     struct lnet_recovery *r = node->ping->recovery;
-    struct recovery_ping *g = r->free;
+    const bool of_peer = nid_is_any(ni);
+    struct recovery_ping *g = of_peer && r->nfree <= NI_PINGS ? NULL : r->free;
+    struct share_account *a = g ? account_of(node, to) : NULL;
     uint64_t most_us = relaxed_load(&node->health.transaction_timeout) * 1000000ull;
 
-    if (!g)
+    if (!a)
         return false;
+    if (of_peer && !share_may(a, r->nfree - NI_PINGS)) {
+        share_drop(&r->share, a);
+        return false;
+    }
+    share_take(a);
+    g->account = a;
     r->free = g->next;
+    r->nfree--;
     g->ni = *ni;
     g->op.node = node;
-    g->op.kind = nid_is_any(ni) ? &peer_kind : &ni_kind;
+    g->op.kind = of_peer ? &peer_kind : &ni_kind;
     g->op.target = *to;
     lnet_ping_op_start(&g->op, from, g->data, sizeof(g->data), min(most_us, ANSWER_US));
     return true;
@@ -263,8 +289,9 @@ int lnet_recovery_start(struct lnet_ping *p)
 {
     struct lnet_recovery *r = p->recovery = calloc(1, sizeof(*r));
 
-    if (!r)
+    if (!r || !share_init(&r->share, PINGS + 1)) /* and that of one that is refused */
         return -ENOMEM;
+    r->nfree = PINGS;
     for (unsigned i = PINGS; i-- > 0;) {
         r->slot[i].recovery = r;
         r->slot[i].next = r->free;
@@ -272,4 +299,11 @@ int lnet_recovery_start(struct lnet_ping *p)
     }
     lnet_recovery_on_pings(p->node, ping_peers);
     return 0;
+}
+
+void lnet_recovery_fini(struct lnet_ping *p)
+{
+    if (p->recovery)
+        share_fini(&p->recovery->share);
+    free(p->recovery);
 }

@@ -194,7 +194,33 @@ static void test_places(void **state)
     node_down();
 }
 
+/* An NI does not ping a NID that a node merely lists: that may be nobody's, and lower the NI. */
+static void test_whom_an_ni_pings(void **state)
+{
+    struct lnet_nid liar, good, nobody = N("10.0.77.77@tcp");
+    struct lnet_ping_info info = {.features = 0x1e, .seqno = 3, .count = 2};
+    uint8_t data[128];
+
+    hostile_up(256);
+    liar = peer_on(0, 0, "tcp", 0);
+    good = peer_on(0, 0, "tcp", 1);
+    befriend(tcp0, liar);
+    info.ni[0] = (struct lnet_ping_ni){.nid = liar, .status = LNET_NI_DOWN};
+    info.ni[1] = (struct lnet_ping_ni){.nid = nobody, .status = LNET_NI_UP};
+    push_bytes(tcp0, liar, data, (uint32_t)lnet_ping_encode(&info, data, sizeof(data)));
+    settle();
+    assert_ptr_equal(peer_of("10.0.77.77@tcp"), peer_table_find(node->peers, &liar));
+    befriend(tcp0, good);
+    sent_clear();
+    set_ni(tcp0, 100);
+    pass(4 * SEC);
+    assert_int_equal(pings_to(nobody), 0);
+    assert_true(pings_to(good) > 0);
+    node_down();
+}
+
 static const struct CMUnitTest tests[] = {
+    LNET_TEST(test_whom_an_ni_pings),
     LNET_TEST(test_turns),
     LNET_TEST(test_places),
     LNET_TEST(test_health_turned_off),

@@ -155,7 +155,7 @@ static const struct lnet_nid *peer_on(struct lnet_recovery *r, const struct peer
             continue;
         TAILQ_FOREACH(net, &p->nets, link)
             TAILQ_FOREACH(ni, &net->nis, link)
-                if (net->net == of && ni->status != LNET_NI_DOWN)
+                if (net->net == of && ni->status != LNET_NI_DOWN && !peer_ni_merely_listed(ni))
                     return &ni->nid;
     }
     return NULL;

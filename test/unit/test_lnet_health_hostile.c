@@ -219,7 +219,25 @@ static void test_whom_an_ni_pings(void **state)
     node_down();
 }
 
+/* A gateway that is silent is pinged, too: its NI may be why. Without that the NI would be raised
+ * as one that has no neighbour. */
+static void test_silent_gateway(void **state)
+{
+    struct lnet_nid gw;
+
+    hostile_up(256);
+    gw = peer_on(0, 0, "tcp", 0);
+    assert_int_equal(route_add("tcp5", gw, -1, 0), 0);
+    pass(53 * SEC); /* its first ping has timed out */
+    sent_clear();
+    set_ni(tcp0, 100);
+    pass(2 * SEC);
+    assert_int_equal(pings_to(gw), 1);
+    node_down();
+}
+
 static const struct CMUnitTest tests[] = {
+    LNET_TEST(test_silent_gateway),
     LNET_TEST(test_whom_an_ni_pings),
     LNET_TEST(test_turns),
     LNET_TEST(test_places),

@@ -4,8 +4,8 @@
  * (health/recovery.c), and from NIs that are not. Node home. docs/protocol/lnet-core.md §6.3.
  *
  * A kernel node recovers an NI by a ping of its own NID, which never reaches a link. Here the NI
- * pings a neighbour on its net: a gateway, or a peer that answers. If there is none, its link says
- * that it works.
+ * pings a neighbour on its net: a gateway, or a peer that answers, or a gateway that is silent. If
+ * there is none, its link says that it works.
  *
  * All pings under way have a slot each; who finds none tries again with the next tick. A ping that
  * the LND cannot send keeps its slot for the LND timeout, so a NID, and a prefix, has a share.
@@ -25,6 +25,7 @@
 #define ANSWER_US   5000000ull
 #define PEER_LOOKS  128 /* peers looked at for an NI, in one tick */
 #define RECOVERY_IN 272 /* bytes that a ping asks for */
+#define PING_STEPS  3   /* by which one that is answered raises an NI: sent, received, answered */
 
 struct recovery_ping {
     struct lnet_ping_op op;
@@ -128,15 +129,17 @@ static void ping_peers(struct reactor_task *task)
 
 /* ---- NIs ---- */
 
-/* Returns the gateway's peer NI on a net that is to be pinged next; NULL: there is none. */
+/* Returns the gateway's peer NI on a net that is to be pinged next, of those that are silent or of
+ * the others; NULL: there is none. */
 static const struct lnet_nid *gateway_on(struct lnet_recovery *r, const struct lnet_conf *conf,
-                                         lnet_net_t net)
+                                         lnet_net_t net, bool silent)
 {
     for (unsigned i = 0; i < conf->ngws_known; i++) {
         const struct lnet_conf_gw *g = &conf->gw[r->gw_turn++ % conf->ngws_known];
 
         for (unsigned k = 0; k < g->nnis; k++)
-            if (g->ni[k].net && g->ni[k].net->net == net && !lnet_gw_ni_silent(g->ni[k].ni))
+            if (g->ni[k].net && g->ni[k].net->net == net &&
+                lnet_gw_ni_silent(g->ni[k].ni) == silent)
                 return &g->ni[k].ni->nid;
     }
     return NULL;
@@ -165,13 +168,17 @@ static const struct lnet_nid *peer_on(struct lnet_recovery *r, const struct peer
 static bool ping_from(struct lnet_ni *ni)
 {
     struct lnet_recovery *r = ni->node->ping->recovery;
-    const struct lnet_nid *to = gateway_on(r, lnet_conf_get(ni->node), ni->net);
+    const struct lnet_conf *conf = lnet_conf_get(ni->node);
+    const struct lnet_nid *to = gateway_on(r, conf, ni->net, false);
 
     if (!to)
         to = peer_on(r, ni->node->peers, ni->net);
+    if (!to) /* it may be silent because of the NI */
+        to = gateway_on(r, conf, ni->net, true);
     if (to)
         return ping(ni->node, to, &ni->nid, &ni->nid);
-    lnet_health_ni_raise(ni);
+    for (unsigned i = 0; i < PING_STEPS; i++)
+        lnet_health_ni_raise(ni);
     return true;
 }
 

@@ -236,12 +236,28 @@ static void test_silent_gateway(void **state)
     node_down();
 }
 
+/* A gateway's peer NI that makes room in the table counts as healthy again, as one that is new. */
+static void test_eviction(void **state)
+{
+    struct lnet_nid gw;
+
+    hostile_up(64);
+    gw = peer_on(0, 0, "tcp", 0);
+    assert_int_equal(route_add("tcp5", gw, -1, 0), 0);
+    settle();
+    set_peer(gw, 100);
+    assert_int_equal(lnet_gw_ni_find(node, &gw)->health, 100);
+    for (unsigned i = 0; i < 300 && peer_find(&gw); i++)
+        arrive_from(tcp1, silent(i), tcp1->nid);
+    assert_null(peer_find(&gw));
+    assert_int_equal(lnet_gw_ni_find(node, &gw)->health, 1000);
+    node_down();
+}
+
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_silent_gateway),
-    LNET_TEST(test_whom_an_ni_pings),
-    LNET_TEST(test_turns),
-    LNET_TEST(test_places),
-    LNET_TEST(test_health_turned_off),
+    LNET_TEST(test_eviction),         LNET_TEST(test_silent_gateway),
+    LNET_TEST(test_whom_an_ni_pings), LNET_TEST(test_turns),
+    LNET_TEST(test_places),           LNET_TEST(test_health_turned_off),
     LNET_TEST(test_made_up_nodes),
 };
 

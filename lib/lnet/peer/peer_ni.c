@@ -107,6 +107,8 @@ static void evict_one(struct lnet_shard *s)
     if (lnd && lnd->ops->peer_free)
         lnd->ops->peer_free(p);
     TAILQ_REMOVE(&s->peer->idle, p, idle);
+    p->health = LNET_MAX_HEALTH;
+    lnet_gw_ni_publish_health(p);
     if (p->is_changed)
         TAILQ_REMOVE(&s->peer->changed, p, health_changed);
     if (p->is_recovering) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Resends under random events: sends end with any result, NIs and routes come and go, settings and
- * selection policies change, requests are cancelled, the node stops.
+ * selection policies change, fault rules fail messages and hold them, requests are cancelled, the
+ * node stops.
  *
  * Of each forwarded message no more is sent once a byte of it may have left, and each one is either
  * delivered or counted as a drop, once. docs/protocol/lnet-core.md §4.10, §6.2.
@@ -209,6 +210,23 @@ static void change_policies(void)
     assert_int_equal(lnet_udsp_set(node, list, n, &err), 0);
 }
 
+static void change_faults(void)
+{
+    struct lnet_fault_nids all = {.any = true, .text = "*"};
+    struct lnet_fault_rule r = {.src = all, .dst = all, .local = all, .rate = 2 + any(4)};
+    struct err err = {0};
+
+    r.kind = any(2) ? LNET_FAULT_DELAY : LNET_FAULT_DROP;
+    if (any(2))
+        (void)lnet_fault_del(node, r.kind, &all, &all, &err);
+    else if (r.kind == LNET_FAULT_DELAY)
+        r.latency = 1;
+    else
+        r.health = 1u << (1 + any(LNET_HEALTH_COUNT - 1));
+    if (r.latency || r.health)
+        (void)lnet_fault_add(node, &r, &err);
+}
+
 static void change_pair(void)
 {
     static const char *const nids[] = {A, B, C, D};
@@ -242,6 +260,9 @@ static void event(void)
     case 4:
         change_pair();
         break;
+    case 9:
+        change_faults();
+        break;
     case 5:
     case 6:
     case 7:
@@ -260,22 +281,40 @@ static void event(void)
         step_all();
 }
 
-static void test_random(void **state)
+static void run(unsigned n)
 {
-    unsigned routed;
-
     health_counts = true;
+    memset(left, 0, sizeof(left));
+    memset(req, 0, sizeof(req));
+    nforwarded = own_failed = 0;
+    changes = 0;
     rails_up(true);
     peer_add(D, D);
     peer_add(D, E);
     local_sent = node->local_sent;
     node->local_sent = on_local_sent;
     loop.hold_send = true;
-    for (unsigned i = 0; i < steps; i++) {
+    for (unsigned i = 0; i < n; i++) {
         event();
         if (loop.nsent > MAX_SENT / 2)
             look_at_sent();
     }
+}
+
+/* The node stops in the middle of it all, and nothing is left. */
+static void test_stop(void **state)
+{
+    for (unsigned i = 0; i < steps / 200; i++) {
+        run(50 + any(300));
+        node_end(any(2));
+    }
+}
+
+static void test_random(void **state)
+{
+    unsigned routed;
+
+    run(steps);
     for (unsigned i = 0; i < 600 && (i < 300 || loop.nheld > 0); i++) {
         while (loop.nheld > 0)
             end_one();
@@ -289,7 +328,7 @@ static void test_random(void **state)
         nforwarded, routed, own_failed, nsent_again,
         (unsigned)stat_of(LNET_STAT_SUCCESSFUL_RESENDS), (unsigned)drops_sum());
     assert_int_equal(nforwarded + own_failed, routed + drops_sum());
-    assert_true(nsent_again > steps / 50);
+    assert_true(nsent_again > steps / 100);
     for (unsigned i = 0; i < REQUESTS; i++)
         if (req[i].used)
             request(&req[i]);
@@ -299,6 +338,7 @@ static void test_random(void **state)
 
 static const struct CMUnitTest tests[] = {
     LNET_TEST(test_random),
+    LNET_TEST(test_stop),
 };
 
 static int run_all(void)

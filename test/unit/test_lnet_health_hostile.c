@@ -254,10 +254,35 @@ static void test_eviction(void **state)
     node_down();
 }
 
+/* The table of peers follows a peer NI that makes room and comes back: else messages of this node
+ * would go to other NIDs of the peer for ever. */
+static void test_copy_of_evicted(void **state)
+{
+    struct lnet_nid nid;
+
+    hostile_up(64);
+    nid = peer_on(0, 0, "tcp", 0);
+    assert_int_equal(peer_table_add(node->peers, &nid, &nid, PEER_MULTI_RAIL), 0);
+    arrive_from(tcp0, nid, tcp0->nid);
+    set_peer(nid, 100);
+    assert_int_equal(peer_table_find_ni(node->peers, &nid)->health, 100);
+    for (unsigned i = 0; i < 300 && peer_find(&nid); i++)
+        arrive_from(tcp1, silent(i), tcp1->nid);
+    assert_null(peer_find(&nid));
+    arrive_from(tcp0, nid, tcp0->nid);
+    assert_int_equal(peer_find(&nid)->health, 1000);
+    assert_int_equal(peer_table_find_ni(node->peers, &nid)->health, 1000);
+    node_down();
+}
+
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_eviction),         LNET_TEST(test_silent_gateway),
-    LNET_TEST(test_whom_an_ni_pings), LNET_TEST(test_turns),
-    LNET_TEST(test_places),           LNET_TEST(test_health_turned_off),
+    LNET_TEST(test_copy_of_evicted),
+    LNET_TEST(test_eviction),
+    LNET_TEST(test_silent_gateway),
+    LNET_TEST(test_whom_an_ni_pings),
+    LNET_TEST(test_turns),
+    LNET_TEST(test_places),
+    LNET_TEST(test_health_turned_off),
     LNET_TEST(test_made_up_nodes),
 };
 

@@ -357,6 +357,7 @@ int lnet_health_init(struct lnet_shard *s, struct err *err)
     if (!s->health)
         return err_set(err, -ENOMEM, "no memory for changes of health");
     s->health->shard = s;
+    s->node->peer_made = changed; /* the table of peers may have a copy of an earlier one */
     lnet_recovery_init(s);
     return 0;
 }

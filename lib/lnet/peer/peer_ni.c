@@ -174,6 +174,8 @@ struct lnet_peer_ni *lnet_peer_ni_get(struct lnet_node *node, const struct lnet_
     s->peer->npeers++;
     if (p >= &s->peer->peers[s->peer->peers_used])
         s->peer->peers_used = (uint32_t)(p - s->peer->peers) + 1;
+    if (node->peer_made)
+        node->peer_made(p);
     return p;
 }
 

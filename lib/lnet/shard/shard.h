@@ -191,6 +191,7 @@ struct lnet_node {
     void (*local_sent)(struct lnet_msg *msg);    /* lnet_tx_on_local_sent() */
     void (*recover)(struct reactor_task *pings); /* lnet_recovery_on_pings() */
     void (*ni_health)(struct lnet_ni *ni);       /* lnet_health_on_ni() */
+    void (*peer_made)(struct lnet_peer_ni *p);   /* of health/: a peer NI is new */
     struct lnet_stop *stop;                      /* control, while stopping */
     struct lnet_change *change;                  /* control, while NIs are being added or removed */
     bool events_wanted;                          /* control writes, all read: there is a watcher */

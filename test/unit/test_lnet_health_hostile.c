@@ -275,7 +275,32 @@ static void test_copy_of_evicted(void **state)
     node_down();
 }
 
+/* An NI that no peer has reached for long is not up because a message passed after one that failed:
+ * it would be down again with the next tick, which is pushed to all peers. */
+static void test_aged_ni(void **state)
+{
+    struct lnet_nid from, to;
+
+    hostile_up(256);
+    from = peer_on(0, 0, "tcp", 0);
+    to = peer_on(0, 1, "tcp1", 0);
+    pass(120 * SEC);
+    assert_int_equal(tcp1->status, LNET_NI_DOWN);
+    loop.send_result = (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_LOCAL_ERROR};
+    arrive_from(tcp0, from, to);
+    assert_int_equal(tcp1->health, 900);
+    loop.send_result = ok;
+    arrive_from(tcp0, from, to);
+    assert_int_equal(tcp1->health, 1000);
+    assert_int_equal(tcp1->status, LNET_NI_DOWN);
+    arrive_from(tcp1, to, from); /* a peer */
+    pass(SEC);
+    assert_int_equal(tcp1->status, LNET_NI_UP);
+    node_down();
+}
+
 static const struct CMUnitTest tests[] = {
+    LNET_TEST(test_aged_ni),
     LNET_TEST(test_copy_of_evicted),
     LNET_TEST(test_eviction),
     LNET_TEST(test_silent_gateway),

@@ -85,19 +85,25 @@ static bool look_for_messages(const struct lnet_node *node)
     return changed;
 }
 
+/* Returns whether no peer has reached this node over the NI's net in time. */
+static bool is_aged(const struct lnet_ni *ni)
+{
+    uint64_t limit = lnet_check_interval_us(ni->node) + lnet_ping_timeout_us(ni->node);
+
+    return lnet_is_router(ni->node) && reactor_now_us() >= ni->alive_us + limit;
+}
+
 /* Publishes all NIDs of a net as DOWN when no peer has reached this node over it in time. */
 static bool age_nets(struct lnet_node *node)
 {
-    uint64_t limit = lnet_check_interval_us(node) + lnet_ping_timeout_us(node);
     const struct lnet_conf *conf = lnet_conf_get(node);
-    uint64_t now = reactor_now_us();
     bool changed = false;
     unsigned i;
 
     for (i = 0; i < conf->nnis; i++) {
         struct lnet_ni *ni = conf->ni[i];
 
-        if (ni->fatal || (lnet_is_router(node) && now >= ni->alive_us + limit))
+        if (ni->fatal || is_aged(ni))
             changed |= set_status(ni, LNET_NI_DOWN, ni->fatal ? "link_down" : "not_pinged");
     }
     return changed;
@@ -110,7 +116,7 @@ void lnet_ni_health_changed(struct lnet_ni *ni)
     if (!ni->recovering)
         relaxed_store(&ni->heard_us, reactor_now_us());
     lnet_recovery_ni(ni);
-    if (lnet_ni_is_active(ni) && ni->health == LNET_MAX_HEALTH && !ni->fatal &&
+    if (lnet_ni_is_active(ni) && ni->health == LNET_MAX_HEALTH && !ni->fatal && !is_aged(ni) &&
         set_status(ni, LNET_NI_UP, "healthy"))
         lnet_ping_republish(ni->node);
 }

@@ -80,8 +80,8 @@ static void send_pings(struct lnet_health_shard *h)
     reactor_post(lnet_node_home(node), &h->pings);
 }
 
-/* Each peer NI that was looked at goes to the end of the queue. When there is no room for another
- * ping the next tick goes on from there, so that all have their turn. */
+/* Each peer NI that was looked at goes to the end of the queue. Without room for another ping the
+ * rest of the queue comes first at the next tick. */
 static void look(struct reactor_task *task)
 {
     struct lnet_health_shard *h = container_of(task, struct lnet_health_shard, look);

@@ -56,9 +56,8 @@ static void on_event(struct lnet_md *md, const struct lnet_event *ev)
         lnet_md_unlink(md);
 }
 
-/* Returns whether a missing answer speaks against the next hop. Whoever is behind a gateway can
- * push for nodes that are not there: only a node that has answered before counts against the
- * gateway. */
+/* Returns whether a missing answer speaks against the next hop. A node behind a gateway can push in
+ * the name of nodes that do not exist, so only one that has answered before counts. */
 static bool is_next_hops_fault(const struct lnet_ping_op *op)
 {
     const struct peer_ni *ni = peer_table_find_ni(op->node->peers, &op->target);

@@ -9,6 +9,9 @@
 #ifndef MILLRACE_LNET_EVENT_H
 #define MILLRACE_LNET_EVENT_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "lib/lnet/wire/drops.h"
 #include "lib/lnet/wire/nid.h"
 
@@ -33,15 +36,23 @@ enum lnet_node_event_kind {
     LNET_NODE_EV_COUNT
 };
 
+/* A message that caused an event. */
+struct lnet_event_msg {
+    bool known;   /* else the other members say nothing */
+    uint8_t type; /* enum lnet_msg_type */
+    struct lnet_nid src, dest;
+};
+
 struct lnet_node_event {
     enum lnet_node_event_kind kind;
     uint64_t when_us; /* reactor_now_us() clock */
     unsigned reactor;
     struct lnet_nid nid;
     lnet_net_t net;
-    int value;           /* pool, or state */
-    enum lnet_drop drop; /* cause where one of these names is it */
-    const char *cause;   /* else a word of our own, static; NULL = none */
+    int value;                 /* pool, or state */
+    enum lnet_drop drop;       /* cause where one of these names is it */
+    const char *cause;         /* else a word of our own, static; NULL = none */
+    struct lnet_event_msg msg; /* of changes of health: the message that failed, or got through */
 };
 
 struct lnet_node;

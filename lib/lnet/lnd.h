@@ -248,7 +248,8 @@ struct lnet_peer_ni {
     uint8_t ping_count;             /* recovery pings since a message came from it */
     uint8_t health_cause;           /* of the failures in health_asked */
     uint16_t health_asked;          /* failures that count if its peer has several NIs */
-    uint8_t spare[50];
+    bool is_unpinged;               /* in the queue `unpinged`, which `recovery` links too */
+    uint8_t spare[49];
 };
 
 _Static_assert(offsetof(struct lnet_peer_ni, rtr) == 128, "blocks of two cache lines");

@@ -364,6 +364,27 @@ typedef void (*lnet_recovery_fn)(void *arg, const struct lnet_nid *nids, unsigne
                                  unsigned total);
 int lnet_recovery_get(struct lnet_node *node, bool local, lnet_recovery_fn fn, void *arg);
 
+/* A peer NI whose health is below LNET_MAX_HEALTH. */
+struct lnet_unhealthy_peer {
+    struct lnet_nid nid;
+    uint16_t health;
+    bool recovering;       /* it is pinged until it is healthy */
+    bool gateway;          /* a gateway has it */
+    unsigned ping_count;   /* recovery pings, and */
+    uint64_t next_ping_us; /* when the next one is due; 0: none */
+    uint64_t count[LNET_PEER_HEALTH_COUNTS];
+};
+#define LNET_UNHEALTHY_MAX 100
+struct lnet_unhealthy {
+    unsigned recovering, unpinged; /* all of them */
+    unsigned n;                    /* rows */
+    struct lnet_unhealthy_peer row[LNET_UNHEALTHY_MAX];
+};
+/* Counts the peer NIs that are not healthy, and lists some. fn runs once, on the control thread;
+ * the list is valid until it returns. Control. 0 or -ENOMEM. */
+typedef void (*lnet_unhealthy_fn)(void *arg, const struct lnet_unhealthy *list);
+int lnet_unhealthy_get(struct lnet_node *node, lnet_unhealthy_fn fn, void *arg);
+
 /* Turns the discovery of peers on or off, §3.5; it is on after lnet_node_create(). The ping info
  * says so at once. Multi-rail peers get it in a PUSH when discovery is turned off, and then this
  * node begins no discovery and learns no NIDs from PUSHes. -ENOMEM. */
@@ -383,6 +404,7 @@ struct lnet_route_row {
     struct lnet_route_conf conf;
     bool up;
     bool single_hop; /* a ping of the gateway has shown the net, §10.4 */
+    int health;      /* of the gateway's peer NI that is worst */
 };
 /* Returns true when each gateway has been checked once. The result does not matter. */
 bool lnet_gateways_checked(const struct lnet_node *node);

@@ -324,7 +324,7 @@ void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result)
         return;
     }
     if (result.reason)
-        lnet_health_failed(rx->shard, rx->ni, rx->from, result, 0);
+        lnet_health_failed(rx->shard, rx->ni, rx->from, &rx->hdr, result, 0);
     else if (result.health == LNET_HEALTH_OK)
         lnet_health_received(rx);
     if (rx->msg->kind == LNET_KIND_FORWARD)

@@ -452,10 +452,10 @@ static void sent(struct lnet_msg *msg, struct lnet_result result)
 
     msg->result = result = lnet_result_of_ni(msg->tx_ni, result);
     if (result.reason) {
-        lnet_health_failed(s, msg->tx_ni, peer, result, lnet_msg_since_us(msg));
+        lnet_health_failed(s, msg->tx_ni, peer, &msg->hdr, result, lnet_msg_since_us(msg));
         note_pair(peer, msg);
     } else if (result.health == LNET_HEALTH_OK) {
-        lnet_health_sent(s, msg->tx_ni);
+        lnet_health_sent(s, msg->tx_ni, &msg->hdr);
     }
     if (result.reason && lnet_may_resend(s, msg)) {
         msg->tx_peer = NULL;

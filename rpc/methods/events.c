@@ -380,6 +380,15 @@ void rpc_events_emit(struct rpc_ctx *ctx, const char *type, const char *cause, c
 
 /* ---- events of the node ---- */
 
+/* NULL: no message is known. */
+static json_t *message_of(const struct lnet_event_msg *msg)
+{
+    if (!msg->known)
+        return NULL;
+    return json_pack("{s:s, s:o, s:o}", "type", lnet_msg_type_name(msg->type), "src",
+                     rpc_nid(&msg->src), "dest", rpc_nid(&msg->dest));
+}
+
 static json_t *members_of(const struct lnet_node_event *row)
 {
     static const char *const routing[] = {"off", "on", "stopping", "starting"};
@@ -394,9 +403,10 @@ static json_t *members_of(const struct lnet_node_event *row)
                          "reactor", (int)row->reactor);
     case LNET_NODE_EV_NI_HEALTH:
     case LNET_NODE_EV_PEER_HEALTH:
-        return json_pack("{s:o, s:s, s:i, s:s*}", "nid", rpc_nid(&row->nid), "state",
+        return json_pack("{s:o, s:s, s:i, s:s*, s:o*}", "nid", rpc_nid(&row->nid), "state",
                          row->value == LNET_MAX_HEALTH ? "healthy" : "unhealthy", "health",
-                         row->value, "reason", row->drop ? lnet_drop_info(row->drop)->name : NULL);
+                         row->value, "reason", row->drop ? lnet_drop_info(row->drop)->name : NULL,
+                         "message", message_of(&row->msg));
     case LNET_NODE_EV_ROUTING:
         return json_pack("{s:s}", "state", routing[row->value & 3]);
     default:
@@ -404,14 +414,29 @@ static json_t *members_of(const struct lnet_node_event *row)
     }
 }
 
+/* Writes the sentence about a change of health with the message that caused it. */
+static const char *health_text(const struct lnet_node_event *row, char out[TEXT_MAX])
+{
+    char nid[LNET_NIDSTR_SIZE], src[LNET_NIDSTR_SIZE], dest[LNET_NIDSTR_SIZE];
+
+    if (!row->msg.known)
+        return NULL;
+    snprintf(out, TEXT_MAX, "the health of %s %s is %d: a %s from %s to %s %s",
+             row->kind == LNET_NODE_EV_NI_HEALTH ? "NI" : "peer NI", nid_format(&row->nid, nid),
+             row->value, lnet_msg_type_name(row->msg.type), nid_format(&row->msg.src, src),
+             nid_format(&row->msg.dest, dest), row->drop ? "failed" : "got through");
+    return out;
+}
+
 static void add_row(struct rpc_events *ev, const struct lnet_node_event *row, uint64_t now_us)
 {
+    char text[TEXT_MAX];
     const char *cause = row->cause  ? row->cause
                         : row->drop ? lnet_drop_info(row->drop)->name
                                     : "unspecified";
 
-    add(ev, row->kind, now_us > row->when_us ? now_us - row->when_us : 0, cause, NULL,
-        members_of(row));
+    add(ev, row->kind, now_us > row->when_us ? now_us - row->when_us : 0, cause,
+        health_text(row, text), members_of(row));
 }
 
 static void node_events(void *arg, const struct lnet_node_event *rows, unsigned n, uint64_t missed)

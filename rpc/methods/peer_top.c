@@ -32,6 +32,7 @@ struct best {
     struct lnet_nid nid;
     uint64_t bytes_in, bytes_out;
     uint32_t queued, tx_waiting, rtr_waiting;
+    uint16_t health;
     bool up;
 };
 
@@ -59,11 +60,11 @@ static void top_end(struct top *top, json_t *answer)
 
 static json_t *best_row(const struct best *b)
 {
-    return json_pack("{s:o, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:b}", "nid", rpc_nid(&b->nid),
+    return json_pack("{s:o, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:i, s:b}", "nid", rpc_nid(&b->nid),
                      "bytes_in_per_s", b->in, "bytes_out_per_s", b->out, "bytes_in",
                      (json_int_t)b->bytes_in, "bytes_out", (json_int_t)b->bytes_out, "tx_queued",
                      (json_int_t)b->queued, "tx_waiting", (json_int_t)b->tx_waiting, "rtr_waiting",
-                     (json_int_t)b->rtr_waiting, "up", b->up);
+                     (json_int_t)b->rtr_waiting, "health", (int)b->health, "up", b->up);
 }
 
 static void answer(struct top *top)
@@ -124,6 +125,7 @@ static void judge(struct top *top, const struct lnet_peer_ni_row *row)
         .queued = row->tx_queued,
         .tx_waiting = row->tx_waiting,
         .rtr_waiting = row->rtr_waiting,
+        .health = (uint16_t)row->health,
         .up = row->up,
         .bytes_in = row->lnd.bytes_in,
         .bytes_out = row->lnd.bytes_out,

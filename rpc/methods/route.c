@@ -10,10 +10,11 @@
 
 static json_t *route_row(const struct lnet_route_row *route)
 {
-    return json_pack("{s:o, s:o, s:i, s:I, s:s, s:s}", "net", rpc_net(route->conf.net), "gateway",
-                     rpc_nid(&route->conf.gateway), "hop", route->conf.hops, "priority",
+    return json_pack("{s:o, s:o, s:i, s:I, s:s, s:s, s:{s:i}}", "net", rpc_net(route->conf.net),
+                     "gateway", rpc_nid(&route->conf.gateway), "hop", route->conf.hops, "priority",
                      (json_int_t)route->conf.priority, "state", route->up ? "up" : "down", "type",
-                     route->single_hop ? "single-hop" : "multi-hop");
+                     route->single_hop ? "single-hop" : "multi-hop", "millrace", "gateway_health",
+                     route->health);
 }
 
 /* The order of route_get: by net, then by gateway. The order does not depend on other routes, so a

@@ -1,63 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Health of NIs and peer NIs, and their recovery: docs/protocol/lnet-core.md §6.1 to §6.3. */
-#include "test/unit/lnet_push_test.h"
+#include "test/unit/lnet_health_test.h"
 
 #include "lib/base/err.h"
-#include "lib/lnet/event.h"
-#include "lib/lnet/health/health.h"
 #include "lib/lnet/peer/peers.h"
-
-static const struct lnet_result ok = {LNET_DROP_NONE, LNET_HEALTH_OK};
-
-static struct lnet_result failure(enum lnet_health health)
-{
-    return (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, health};
-}
-
-static struct lnet_nid from_nid, to_nid; /* on tcp0 and on tcp1 */
-
-static void health_up(bool routing)
-{
-    struct lnet_node_opts o = opts_default();
-
-    o.routing = routing;
-    health_counts = true;
-    node_up(o);
-    from_nid = peer_on(0, 0, "tcp", 0);
-    to_nid = peer_on(nreactors - 1, 1, "tcp1", 0);
-}
-
-static unsigned health_of(struct lnet_nid nid)
-{
-    const struct lnet_peer_ni *p = peer_find(&nid);
-
-    assert_non_null(p);
-    return p->health;
-}
-
-/* A forwarded message whose send ends so. */
-static void forward(struct lnet_result result)
-{
-    loop.send_result = result;
-    arrive(tcp0, from_nid, hdr_of(LNET_MSG_PUT, from_nid, to_nid, 100));
-    settle();
-    loop.send_result = ok;
-}
-
-static void set_peer(struct lnet_nid nid, int health)
-{
-    struct lnet_peer_ni *p;
-
-    ON(home_of(&nid), p = lnet_peer_ni_get(node, &nid));
-    ON(home_of(&nid),
-       lnet_health_peer_set(p, (unsigned)health, LNET_CAUSE_COMMAND, LNET_DROP_NONE));
-    ON(home_of(&nid), lnet_peer_ni_put(p));
-    settle();
-}
 
 static void set_ni(struct lnet_ni *ni, unsigned health)
 {
-    ON(0, lnet_health_ni_set(ni, health, LNET_CAUSE_COMMAND, LNET_DROP_NONE));
+    ON(0, lnet_health_ni_set(ni, health, LNET_CAUSE_COMMAND));
     settle();
 }
 
@@ -193,10 +143,10 @@ static void test_order(void **state)
     ON(home_of(&to_nid), p = lnet_peer_ni_get(node, &to_nid));
     for (const char *c = order; *c; c++) {
         if (*c == '+')
-            ON(home_of(&to_nid), lnet_health_sent(p->shard, tcp1));
+            ON(home_of(&to_nid), lnet_health_sent(p->shard, tcp1, NULL));
         else
             ON(home_of(&to_nid),
-               lnet_health_failed(p->shard, tcp1, p, failure(LNET_HEALTH_LOCAL_TIMEOUT), 0));
+               lnet_health_failed(p->shard, tcp1, p, NULL, failure(LNET_HEALTH_LOCAL_TIMEOUT), 0));
         want = *c == '+' ? (want > 900 ? 1000 : want + 100) : want < 100 ? 0 : want - 100;
     }
     settle();
@@ -438,49 +388,6 @@ static void test_set_all(void **state)
             assert_null(peer_find(&nid)); /* none is made for it */
         assert_int_equal(peer_table_find_ni(node->peers, &nid)->health, 400);
     }
-    node_down();
-}
-
-/* ---- events ---- */
-
-static struct lnet_node_event told[4096];
-static unsigned ntold;
-static uint64_t missed;
-
-static void note(void *arg, const struct lnet_node_event *rows, unsigned n, uint64_t lost)
-{
-    for (unsigned i = 0; i < n; i++)
-        if (rows[i].kind == LNET_NODE_EV_NI_HEALTH || rows[i].kind == LNET_NODE_EV_PEER_HEALTH)
-            told[ntold++] = rows[i];
-    missed += lost;
-}
-
-static void test_events(void **state)
-{
-    health_up(true);
-    ntold = 0;
-    missed = 0;
-    lnet_node_events_watch(node, note, NULL);
-    forward(failure(LNET_HEALTH_REMOTE_TIMEOUT));
-    assert_int_equal(ntold, 1);
-    assert_int_equal(told[0].kind, LNET_NODE_EV_PEER_HEALTH);
-    assert_true(nid_same(&told[0].nid, &to_nid));
-    assert_int_equal(told[0].value, 900);
-    assert_int_equal(told[0].drop, LNET_DROP_NEXT_HOP_LOST);
-    assert_string_equal(told[0].cause, "remote_timeout");
-    forward(failure(LNET_HEALTH_LOCAL_DROPPED));
-    assert_int_equal(ntold, 2);
-    assert_int_equal(told[1].kind, LNET_NODE_EV_NI_HEALTH);
-    assert_string_equal(told[1].cause, "local_dropped");
-    forward(ok);
-    assert_int_equal(ntold, 3);
-    assert_string_equal(told[2].cause, "message_passed");
-    for (unsigned i = 0; i < 50; i++) { /* one that changes again and again is told of so often */
-        forward(failure(LNET_HEALTH_LOCAL_DROPPED));
-        forward(ok);
-    }
-    assert_int_equal(ntold, 17);
-    assert_int_equal(missed, 86);
     node_down();
 }
 
@@ -774,7 +681,6 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_status),
     LNET_TEST(test_status_of_a_living_net),
     LNET_TEST(test_set_all),
-    LNET_TEST(test_events),
     LNET_TEST(test_peer_recovery),
     LNET_TEST(test_interval),
     LNET_TEST(test_limit),

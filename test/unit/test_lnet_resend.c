@@ -366,7 +366,7 @@ static void test_recovery_ping(void **state)
     settle();
     sent_clear();
     ON(home_of(&nid), p = lnet_peer_ni_get(node, &nid));
-    ON(home_of(&nid), lnet_health_peer_set(p, 500, LNET_CAUSE_COMMAND, LNET_DROP_NONE));
+    ON(home_of(&nid), lnet_health_peer_set(p, 500, LNET_CAUSE_COMMAND));
     ON(home_of(&nid), lnet_peer_ni_put(p));
     loop.send_result = failure(LNET_HEALTH_LOCAL_DROPPED);
     for (unsigned i = 0; i < 30 && sent_count(LNET_MSG_GET) == 0; i++)

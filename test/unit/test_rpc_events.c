@@ -140,6 +140,43 @@ static void test_told(void **state)
     assert_int_equal(json_array_size(notes), 5);
 }
 
+/* A change of health says which message failed, or got through. */
+static void test_health(void **state)
+{
+    struct lnet_node_event row = {
+        .kind = LNET_NODE_EV_NI_HEALTH,
+        .nid = nid_of("10.0.0.1@tcp"),
+        .value = 900,
+        .drop = LNET_DROP_NEXT_HOP_LOST,
+        .cause = "local_error",
+        .msg = {true, LNET_MSG_PUT, nid_of("10.0.0.7@tcp"), nid_of("10.2.0.8@tcp2")}};
+    json_int_t id = subscribe("{\"types\":[\"ni_health\",\"peer_health\"]}");
+
+    lnet_node_event_post(node, &row);
+    row.kind = LNET_NODE_EV_PEER_HEALTH;
+    row.value = LNET_MAX_HEALTH;
+    row.drop = LNET_DROP_NONE;
+    row.msg.type = LNET_MSG_GET;
+    lnet_node_event_post(node, &row);
+    row.msg.known = false;
+    lnet_node_event_post(node, &row);
+    RUN_UNTIL(json_array_size(notes) == 3);
+    IS(note(0), "cause", "local_error");
+    IS(note(0), "reason", "next_hop_connection_lost");
+    IS(note(0), "message/type", "PUT");
+    IS(note(0), "message/src", "10.0.0.7@tcp");
+    IS(note(0), "message/dest", "10.2.0.8@tcp2");
+    IS(note(0), "text",
+       "the health of NI 10.0.0.1@tcp is 900: a PUT from 10.0.0.7@tcp to 10.2.0.8@tcp2 failed");
+    IS(note(1), "state", "healthy");
+    IS(note(1), "text",
+       "the health of peer NI 10.0.0.1@tcp is 1000: a GET from 10.0.0.7@tcp to 10.2.0.8@tcp2 got "
+       "through");
+    assert_null(json_object_get(note(2), "message"));
+    IS(note(2), "text", "the health of peer NI 10.0.0.1@tcp is 1000");
+    unsubscribe(id);
+}
+
 /* Of every kind something can be said. */
 static void test_every_kind(void **state)
 {
@@ -351,9 +388,9 @@ static void test_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_told),  TEST(test_every_kind), TEST(test_emit), TEST(test_filters),
-        TEST(test_queue), TEST(test_overrun),    TEST(test_lost), TEST(test_get),
-        TEST(test_many),  TEST(test_none),
+        TEST(test_told),    TEST(test_health), TEST(test_every_kind), TEST(test_emit),
+        TEST(test_filters), TEST(test_queue),  TEST(test_overrun),    TEST(test_lost),
+        TEST(test_get),     TEST(test_many),   TEST(test_none),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -446,6 +446,7 @@ static void test_top(void **state)
     assert_int_equal(NUMBER(whole, "known"), json_array_size(peers));
     assert_int_equal(NUMBER(whole, "connected"), json_array_size(peers));
     assert_int_equal(NUMBER(peers, "0/tx_queued"), 9);
+    assert_int_equal(NUMBER(peers, "0/health"), 1000);
     assert_int_equal(NUMBER(peers, "1/tx_queued"), 5);
     assert_true(json_is_true(at(peers, "0/up")));
     assert_true(json_number_value(at(peers, "0/bytes_in_per_s")) == 0); /* the fake one's stand */
@@ -456,6 +457,45 @@ static void test_top(void **state)
     fails("peer_top", "[\"bytes\",1,49]", -32602, "interval_ms");
     drop_peer(a);
     drop_peer(b);
+}
+
+/* What is not healthy: an NI, a peer NI, and a gateway, which its routes show, too. */
+static void test_health(void **state)
+{
+    struct lnet_peer_ni *p = make_peer("10.0.0.60@tcp");
+    json_t *r = checked("health_get", "");
+
+    assert_int_equal(NUMBER(r, "nis/total"), json_array_size(at(r, "ni")));
+    assert_int_equal(NUMBER(r, "nis/unhealthy"), 0);
+    assert_int_equal(NUMBER(r, "peer_nis/unhealthy"), 0);
+    assert_int_equal(NUMBER(r, "ni/0/health"), 1000);
+    assert_null(json_object_get(at(r, "ni/0"), "next_ping_ms"));
+    is_true("route_add", "[\"o2ib7\",\"10.0.0.9@tcp\"]");
+    assert_int_equal(NUMBER(checked("route_get", ""), "route/0/millrace/gateway_health"), 1000);
+    is_true("net_set", "{\"nid\":\"10.0.0.1@tcp\",\"health\":700}");
+    is_true("peer_set", "{\"nid\":\"10.0.0.60@tcp\",\"health\":600}");
+    is_true("peer_set", "{\"nid\":\"10.0.0.9@tcp\",\"health\":500}");
+    r = checked("health_get", "");
+    assert_int_equal(NUMBER(r, "nis/unhealthy"), 1);
+    assert_int_equal(NUMBER(r, "nis/recovering"), 1);
+    IS(r, "ni/0/nid", "10.0.0.1@tcp");
+    assert_int_equal(NUMBER(r, "ni/0/health"), 700);
+    assert_true(json_is_true(at(r, "ni/0/recovering")));
+    assert_in_range(NUMBER(r, "ni/0/next_ping_ms"), 0, 1000);
+    assert_int_equal(NUMBER(r, "peer_nis/unhealthy"), 2);
+    IS(r, "peer_ni/0/nid", "10.0.0.9@tcp"); /* the worst first */
+    assert_true(json_is_true(at(r, "peer_ni/0/gateway")));
+    assert_int_equal(NUMBER(r, "peer_ni/0/health"), 500);
+    IS(r, "peer_ni/1/nid", "10.0.0.60@tcp");
+    assert_true(json_is_false(at(r, "peer_ni/1/gateway")));
+    assert_int_equal(NUMBER(checked("route_get", ""), "route/0/millrace/gateway_health"), 500);
+    is_true("peer_set", "{\"nid\":\"10.0.0.60@tcp\",\"health\":1000}");
+    is_true("peer_set", "{\"nid\":\"10.0.0.9@tcp\",\"health\":1000}");
+    is_true("net_set", "{\"nid\":\"10.0.0.1@tcp\",\"health\":1000}");
+    r = checked("health_get", "");
+    assert_int_equal(NUMBER(r, "nis/unhealthy") + NUMBER(r, "peer_nis/unhealthy"), 0);
+    is_true("route_del", "[\"o2ib7\",\"10.0.0.9@tcp\"]");
+    drop_peer(p);
 }
 
 /* So many at once and no more; those of a client that has gone make room. */
@@ -531,6 +571,7 @@ int main(void)
         cmocka_unit_test(test_unheard),       cmocka_unit_test(test_capture),
         cmocka_unit_test(test_top),           cmocka_unit_test(test_in_flight),
         cmocka_unit_test(test_log_words),     cmocka_unit_test(test_log_lowered),
+        cmocka_unit_test(test_health),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -41,22 +41,48 @@ static int sensitivity(const struct lnet_node *node)
     return (int)relaxed_load(&node->health.sensitivity);
 }
 
+/* hdr NULL: no message is known. */
+static struct lnet_health_why why_of(unsigned cause, enum lnet_drop drop,
+                                     const struct lnet_hdr *hdr)
+{
+    struct lnet_health_why why = {.drop = (uint16_t)drop, .cause = (uint8_t)cause};
+
+    if (hdr)
+        why.msg = (struct lnet_event_msg){true, (uint8_t)hdr->type, hdr->src_nid, hdr->dest_nid};
+    return why;
+}
+
+static void post_event(struct lnet_node *node, enum lnet_node_event_kind kind,
+                       const struct lnet_nid *nid, unsigned health,
+                       const struct lnet_health_why *why)
+{
+    struct lnet_node_event row = {.kind = kind,
+                                  .nid = *nid,
+                                  .value = (int)health,
+                                  .drop = (enum lnet_drop)why->drop,
+                                  .cause = lnet_health_cause(why->cause),
+                                  .msg = why->msg};
+
+    lnet_node_event_post(node, &row);
+}
+
 /* ---- NIs: the node's home ---- */
 
-void lnet_health_ni_set(struct lnet_ni *ni, unsigned health, unsigned cause, enum lnet_drop drop)
+static void ni_set(struct lnet_ni *ni, unsigned health, const struct lnet_health_why *why)
 {
-    struct lnet_node_event row = {.kind = LNET_NODE_EV_NI_HEALTH,
-                                  .nid = ni->nid,
-                                  .value = (int)health,
-                                  .drop = drop,
-                                  .cause = lnet_health_cause(cause)};
-
     if (ni->health == health)
         return;
     relaxed_store(&ni->health, (uint16_t)health);
-    lnet_node_event_post(ni->node, &row);
+    post_event(ni->node, LNET_NODE_EV_NI_HEALTH, &ni->nid, health, why);
     if (ni->node->ni_health)
         ni->node->ni_health(ni);
+}
+
+void lnet_health_ni_set(struct lnet_ni *ni, unsigned health, unsigned cause)
+{
+    struct lnet_health_why why = why_of(cause, LNET_DROP_NONE, NULL);
+
+    ni_set(ni, health, &why);
 }
 
 /* Returns the health of an NI that works. Without health no step would raise one that is at 0, and
@@ -68,8 +94,7 @@ static unsigned of_working(const struct lnet_ni *ni, int health)
 
 void lnet_health_ni_raise(struct lnet_ni *ni)
 {
-    lnet_health_ni_set(ni, of_working(ni, ni->health + sensitivity(ni->node)), LNET_HEALTH_OK,
-                       LNET_DROP_NONE);
+    lnet_health_ni_set(ni, of_working(ni, ni->health + sensitivity(ni->node)), LNET_HEALTH_OK);
 }
 
 static void step_apply(struct lnet_ni *ni, const struct lnet_ni_step *t)
@@ -82,8 +107,7 @@ static void step_apply(struct lnet_ni *ni, const struct lnet_ni_step *t)
         relaxed_store(&ni->ping_count, 0);
         relaxed_store(&ni->heard_us, reactor_now_us());
     }
-    lnet_health_ni_set(ni, t->cause == LNET_HEALTH_OK ? of_working(ni, health) : (unsigned)health,
-                       t->cause, (enum lnet_drop)t->drop);
+    ni_set(ni, t->why.cause == LNET_HEALTH_OK ? of_working(ni, health) : (unsigned)health, &t->why);
 }
 
 /* ---- NIs: steps of other reactors ---- */
@@ -139,32 +163,34 @@ static struct lnet_ni_step *ni_step(struct lnet_shard *s, const struct lnet_ni *
     return t;
 }
 
-static void ni_change(struct lnet_shard *s, const struct lnet_ni *ni, int add, unsigned cause,
-                      enum lnet_drop drop, bool message)
+static void ni_change(struct lnet_shard *s, const struct lnet_ni *ni, int add,
+                      const struct lnet_health_why *why, bool message)
 {
     struct lnet_ni_step *t = ni_step(s, ni);
 
     t->low = (int16_t)clamp(t->low + add);
     t->high = (int16_t)clamp(t->high + add);
     t->add = t->low == t->high ? 0 : t->add + add; /* then it does not matter */
-    t->cause = (uint8_t)cause;
-    t->drop = (uint16_t)drop;
+    t->why = *why;
     t->message |= message;
     if (!s->health->busy)
         steps_post(s->health);
 }
 
-void lnet_health_ni_ok(struct lnet_shard *s, const struct lnet_ni *ni, bool received)
+void lnet_health_ni_ok(struct lnet_shard *s, const struct lnet_ni *ni, const struct lnet_hdr *hdr,
+                       bool received)
 {
+    struct lnet_health_why why = why_of(LNET_HEALTH_OK, LNET_DROP_NONE, hdr);
     const struct lnet_health_shard *h = s->health;
 
     if (relaxed_load(&ni->health) != LNET_MAX_HEALTH || h->step[ni->index].used ||
         h->sent[ni->index].used)
-        ni_change(s, ni, sensitivity(s->node), LNET_HEALTH_OK, LNET_DROP_NONE, received);
+        ni_change(s, ni, sensitivity(s->node), &why, received);
 }
 
 /* ---- peer NIs ---- */
 
+static void peer_step(struct lnet_peer_ni *peer, int steps, const struct lnet_health_why *why);
 static void report_home(struct reactor_task *task);
 
 /* Sends some of the peer NIs that changed. */
@@ -193,11 +219,12 @@ static void report_back(struct reactor_task *task)
 
     for (unsigned i = 0; i < h->nrows; i++) {
         const struct lnet_health_row *row = &h->row[i];
+        struct lnet_health_why why = why_of(row->cause, LNET_DROP_NONE, NULL);
         struct lnet_peer_ni *p =
             row->asked ? lnet_peer_ni_find_here(h->shard->node, &row->nid) : NULL;
 
         if (p)
-            lnet_health_peer_step(p, -(int)row->asked, row->cause, LNET_DROP_NONE);
+            peer_step(p, -(int)row->asked, &why);
     }
     report(h);
 }
@@ -232,59 +259,61 @@ static void changed(struct lnet_peer_ni *peer)
         report(s->health);
 }
 
-void lnet_health_peer_set(struct lnet_peer_ni *peer, unsigned health, unsigned cause,
-                          enum lnet_drop drop)
+static void peer_set(struct lnet_peer_ni *peer, unsigned health, const struct lnet_health_why *why)
 {
-    struct lnet_node_event row = {.kind = LNET_NODE_EV_PEER_HEALTH,
-                                  .nid = peer->nid,
-                                  .value = (int)health,
-                                  .drop = drop,
-                                  .cause = lnet_health_cause(cause)};
-
     if (peer->health == health)
         return;
     peer->health = (uint16_t)health;
     lnet_gw_ni_publish_health(peer);
-    lnet_node_event_post(peer->shard->node, &row);
+    post_event(peer->shard->node, LNET_NODE_EV_PEER_HEALTH, &peer->nid, health, why);
     lnet_recovery_look(peer);
     changed(peer);
 }
 
-void lnet_health_peer_step(struct lnet_peer_ni *peer, int steps, unsigned cause,
-                           enum lnet_drop drop)
+void lnet_health_peer_set(struct lnet_peer_ni *peer, unsigned health, unsigned cause)
+{
+    struct lnet_health_why why = why_of(cause, LNET_DROP_NONE, NULL);
+
+    peer_set(peer, health, &why);
+}
+
+static void peer_step(struct lnet_peer_ni *peer, int steps, const struct lnet_health_why *why)
 {
     int by = steps * sensitivity(peer->shard->node);
 
-    lnet_health_peer_set(peer, (unsigned)clamp(peer->health + by), cause, drop);
+    peer_set(peer, (unsigned)clamp(peer->health + by), why);
 }
 
 /* §6.2: a gateway, or any peer of a router, has full health at once. */
-void lnet_health_peer_ok(struct lnet_peer_ni *peer)
+void lnet_health_peer_ok(struct lnet_peer_ni *peer, const struct lnet_hdr *hdr)
 {
+    struct lnet_health_why why = why_of(LNET_HEALTH_OK, LNET_DROP_NONE, hdr);
+
     peer->ping_count = 0;
     if (peer->gw_ni || lnet_is_router(peer->shard->node))
-        lnet_health_peer_set(peer, LNET_MAX_HEALTH, LNET_HEALTH_OK, LNET_DROP_NONE);
+        peer_set(peer, LNET_MAX_HEALTH, &why);
     else
-        lnet_health_peer_step(peer, 1, LNET_HEALTH_OK, LNET_DROP_NONE);
+        peer_step(peer, 1, &why);
 }
 
 /* ---- failures (§6.2) ---- */
 
-static void peer_failed(struct lnet_peer_ni *peer, struct lnet_result result)
+static void peer_failed(struct lnet_peer_ni *peer, const struct lnet_health_why *why)
 {
     if (peer->gw_ni || lnet_is_router(peer->shard->node)) {
-        lnet_health_peer_step(peer, -1, result.health, result.reason);
+        peer_step(peer, -1, why);
         return;
     }
-    peer->health_cause = (uint8_t)result.health;
+    peer->health_cause = why->cause;
     if (peer->health_asked < LNET_MAX_HEALTH)
         peer->health_asked++;
     changed(peer);
 }
 
 void lnet_health_failed(struct lnet_shard *s, const struct lnet_ni *ni, struct lnet_peer_ni *peer,
-                        struct lnet_result result, uint64_t since_us)
+                        const struct lnet_hdr *hdr, struct lnet_result result, uint64_t since_us)
 {
+    struct lnet_health_why why = why_of(result.health, result.reason, hdr);
     enum lnet_health health = result.health;
 
     if (!result.reason || health == LNET_HEALTH_OK || health >= LNET_HEALTH_COUNT ||
@@ -294,9 +323,9 @@ void lnet_health_failed(struct lnet_shard *s, const struct lnet_ni *ni, struct l
     if (!lnet_ni_is_active(ni) || relaxed_load(&s->node->stopping) || !sensitivity(s->node))
         return;
     if (health < LNET_HEALTH_REMOTE_ERROR || health == LNET_HEALTH_NETWORK_TIMEOUT)
-        ni_change(s, ni, -sensitivity(s->node), health, result.reason, false);
+        ni_change(s, ni, -sensitivity(s->node), &why, false);
     if (health >= LNET_HEALTH_REMOTE_ERROR)
-        peer_failed(peer, result);
+        peer_failed(peer, &why);
 }
 
 /* ---- peer NIs that the node's home knows to have failed ---- */
@@ -318,9 +347,10 @@ static void lower_here(struct reactor_task *task)
 
     for (unsigned i = 0; i < h->nlowered; i++) {
         struct lnet_peer_ni *p = lnet_peer_ni_find_here(h->shard->node, &h->lowered[i].nid);
+        struct lnet_health_why why = why_of(h->lowered[i].cause, LNET_DROP_NONE, NULL);
 
         if (p)
-            lnet_health_peer_step(p, -1, h->lowered[i].cause, LNET_DROP_NONE);
+            peer_step(p, -1, &why);
     }
     task->fn = lower_back;
     reactor_post(lnet_node_home(h->shard->node), task);

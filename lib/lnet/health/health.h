@@ -15,6 +15,7 @@
 #ifndef MILLRACE_LNET_HEALTH_H
 #define MILLRACE_LNET_HEALTH_H
 
+#include "lib/lnet/event.h"
 #include "lib/lnet/shard/conf.h"
 
 /* Why a value changes: a status of enum lnet_health (OK: a message got through), or one of these.
@@ -26,13 +27,18 @@ enum {
     LNET_CAUSES
 };
 
+struct lnet_health_why {
+    uint16_t drop; /* of the message that failed */
+    uint8_t cause;
+    struct lnet_event_msg msg;
+};
+
 /* Changes of a value, in order, as one: value = min(max(value + add, low), high). That is exact,
  * for any number of changes. */
 struct lnet_ni_step {
     int32_t add;
     int16_t low, high;
-    uint16_t drop; /* of the last failure */
-    uint8_t cause; /* of the last change */
+    struct lnet_health_why why; /* of the last change */
     bool used;
     bool message; /* a message came in: its recovery pings begin anew */
 };
@@ -86,26 +92,28 @@ const char *lnet_health_cause(unsigned cause);
 
 /* ---- messages (home of the peer NI) ---- */
 
-/* A send or a receive failed. since_us: when the LND got the message; 0: not known. */
+/* A send or a receive of this message failed. since_us: when the LND got it; 0: not known. */
 void lnet_health_failed(struct lnet_shard *s, const struct lnet_ni *ni, struct lnet_peer_ni *peer,
-                        struct lnet_result result, uint64_t since_us);
-void lnet_health_ni_ok(struct lnet_shard *s, const struct lnet_ni *ni, bool received);
-void lnet_health_peer_ok(struct lnet_peer_ni *peer);
+                        const struct lnet_hdr *hdr, struct lnet_result result, uint64_t since_us);
+void lnet_health_ni_ok(struct lnet_shard *s, const struct lnet_ni *ni, const struct lnet_hdr *hdr,
+                       bool received);
+void lnet_health_peer_ok(struct lnet_peer_ni *peer, const struct lnet_hdr *hdr);
 
 /* A message was sent by an NI: §6.2 row 0. */
-static inline void lnet_health_sent(struct lnet_shard *s, const struct lnet_ni *ni)
+static inline void lnet_health_sent(struct lnet_shard *s, const struct lnet_ni *ni,
+                                    const struct lnet_hdr *hdr)
 {
     if (relaxed_load(&ni->health) != LNET_MAX_HEALTH || s->ni_steps)
-        lnet_health_ni_ok(s, ni, false);
+        lnet_health_ni_ok(s, ni, hdr, false);
 }
 
 /* A message was received. */
 static inline void lnet_health_received(struct lnet_rx *rx)
 {
     if (relaxed_load(&rx->ni->health) != LNET_MAX_HEALTH || rx->shard->ni_steps)
-        lnet_health_ni_ok(rx->shard, rx->ni, true);
+        lnet_health_ni_ok(rx->shard, rx->ni, &rx->hdr, true);
     if (rx->from->health != LNET_MAX_HEALTH)
-        lnet_health_peer_ok(rx->from);
+        lnet_health_peer_ok(rx->from, &rx->hdr);
 }
 
 /* ---- resends (§6.2; resend.c) ---- */
@@ -121,23 +129,19 @@ uint64_t lnet_msg_since_us(const struct lnet_msg *msg);
 
 /* ---- other changes ---- */
 
-/* Changes the health of a peer NI by so many steps. Home of the NID. */
-void lnet_health_peer_step(struct lnet_peer_ni *peer, int steps, unsigned cause,
-                           enum lnet_drop drop);
-/* Sets it. Home of the NID. */
-void lnet_health_peer_set(struct lnet_peer_ni *peer, unsigned health, unsigned cause,
-                          enum lnet_drop drop);
+/* Sets the health of a peer NI. Home of the NID. */
+void lnet_health_peer_set(struct lnet_peer_ni *peer, unsigned health, unsigned cause);
 /* Raises the health of an NI by a step, for the reply to a recovery ping, or sets it. Node home. */
 void lnet_health_ni_raise(struct lnet_ni *ni);
-void lnet_health_ni_set(struct lnet_ni *ni, unsigned health, unsigned cause, enum lnet_drop drop);
+void lnet_health_ni_set(struct lnet_ni *ni, unsigned health, unsigned cause);
 /* Lowers the health of a NID's peer NI, if there is one, by a step: soon. Node home. */
 void lnet_health_lower(struct lnet_node *node, const struct lnet_nid *nid, unsigned cause);
 
 /* ---- recovery of peer NIs (§6.3; recovery.c) ---- */
 
 void lnet_recovery_init(struct lnet_shard *s);
-/* Takes a peer NI into the queue of its shard, if it is not healthy, was alive once and not too
- * long ago; or out of the queue. Home of the NID. */
+/* Takes an unhealthy peer NI into a queue of its shard: the one that is pinged, if the peer NI was
+ * alive not too long ago, else the other one. Takes a healthy one out. Home of the NID. */
 void lnet_recovery_look(struct lnet_peer_ni *peer);
 /* Returns when the next ping is due, after so many. */
 uint64_t lnet_recovery_next_us(const struct lnet_node *node, unsigned pings);

@@ -19,14 +19,6 @@ uint64_t lnet_recovery_next_us(const struct lnet_node *node, unsigned pings)
     return reactor_now_us() + gap * 1000000;
 }
 
-static void leave(struct lnet_peer_ni *peer)
-{
-    TAILQ_REMOVE(&peer->shard->peer->recovering, peer, recovery);
-    peer->shard->peer->nrecovering--;
-    peer->is_recovering = false;
-    peer->next_ping_us = 0;
-}
-
 static bool is_too_old(const struct lnet_peer_ni *peer)
 {
     uint64_t limit = relaxed_load(&peer->shard->node->health.recovery_limit);
@@ -38,15 +30,22 @@ static bool is_too_old(const struct lnet_peer_ni *peer)
 void lnet_recovery_look(struct lnet_peer_ni *peer)
 {
     struct lnet_shard *s = peer->shard;
-    bool wanted = peer->health != LNET_MAX_HEALTH && !is_too_old(peer);
+    bool healthy = peer->health == LNET_MAX_HEALTH, wanted = !healthy && !is_too_old(peer);
 
-    if (wanted == peer->is_recovering)
+    if (wanted == peer->is_recovering && (healthy || wanted) == !peer->is_unpinged)
         return;
+    lnet_peer_ni_unqueue_recovery(peer);
     if (!wanted) {
-        leave(peer);
+        peer->next_ping_us = 0;
         peer->ping_count = 0;
-        return;
     }
+    if (!healthy && !wanted) {
+        TAILQ_INSERT_TAIL(&s->peer->unpinged, peer, recovery);
+        s->peer->nunpinged++;
+        peer->is_unpinged = true;
+    }
+    if (!wanted)
+        return;
     TAILQ_INSERT_TAIL(&s->peer->recovering, peer, recovery);
     s->peer->nrecovering++;
     peer->is_recovering = true;

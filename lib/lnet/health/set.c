@@ -140,7 +140,7 @@ static void set_values(struct reactor_task *task)
 
         if (!p)
             continue;
-        lnet_health_peer_set(p, (unsigned)s->health, LNET_CAUSE_COMMAND, LNET_DROP_NONE);
+        lnet_health_peer_set(p, (unsigned)s->health, LNET_CAUSE_COMMAND);
         lnet_peer_ni_put(p);
     }
     if (++s->reactor < node->nshards)
@@ -229,7 +229,7 @@ static void ni_set_home(struct reactor_task *task)
     struct lnet_ni *ni = lnet_ni_find(s->node, &s->nid);
 
     if (ni) {
-        lnet_health_ni_set(ni, (unsigned)s->health, LNET_CAUSE_COMMAND, LNET_DROP_NONE);
+        lnet_health_ni_set(ni, (unsigned)s->health, LNET_CAUSE_COMMAND);
         relaxed_store(&ni->heard_us, 0); /* 0: it is down with the next tick */
     } else {
         s->rc = no_ni(&s->nid, &s->err);

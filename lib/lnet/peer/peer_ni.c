@@ -36,6 +36,7 @@ int lnet_peer_nis_init(struct lnet_shard *s, unsigned max, struct err *err)
     TAILQ_INIT(&t->idle);
     TAILQ_INIT(&t->changed);
     TAILQ_INIT(&t->recovering);
+    TAILQ_INIT(&t->unpinged);
     t->hash_mask = buckets - 1;
     for (unsigned i = max; i-- > 0;) {
         t->peers[i].hash_next = t->free_peers;
@@ -94,6 +95,21 @@ static void init_credits(const struct lnet_node *node, struct lnet_peer_ni *peer
     TAILQ_INIT(&peer->rtrq);
 }
 
+void lnet_peer_ni_unqueue_recovery(struct lnet_peer_ni *p)
+{
+    struct lnet_peer_shard *t = p->shard->peer;
+
+    if (p->is_recovering) {
+        TAILQ_REMOVE(&t->recovering, p, recovery);
+        t->nrecovering--;
+    }
+    if (p->is_unpinged) {
+        TAILQ_REMOVE(&t->unpinged, p, recovery);
+        t->nunpinged--;
+    }
+    p->is_recovering = p->is_unpinged = false;
+}
+
 /* Frees the peer NI that was unused for longest. */
 static void evict_one(struct lnet_shard *s)
 {
@@ -111,10 +127,7 @@ static void evict_one(struct lnet_shard *s)
     lnet_gw_ni_publish_health(p);
     if (p->is_changed)
         TAILQ_REMOVE(&s->peer->changed, p, health_changed);
-    if (p->is_recovering) {
-        TAILQ_REMOVE(&s->peer->recovering, p, recovery);
-        s->peer->nrecovering--;
-    }
+    lnet_peer_ni_unqueue_recovery(p);
     link = &s->peer->hash[nid_hash(&p->nid) & s->peer->hash_mask];
     while (*link != p)
         link = &(*link)->hash_next;

@@ -20,9 +20,10 @@ struct lnet_peer_shard {
     uint32_t hash_mask, npeers;
     uint32_t peers_used;             /* slots of peers[] that have ever been used */
     TAILQ_HEAD(, lnet_peer_ni) idle; /* refs == 0, oldest first */
-    /* health/: their health changed, or they are pinged until they are well again */
-    TAILQ_HEAD(lnet_peer_ni_list, lnet_peer_ni) changed, recovering;
-    unsigned nrecovering;
+    /* health/: their health changed; they are pinged until they are well again; they are not well
+     * and not pinged */
+    TAILQ_HEAD(lnet_peer_ni_list, lnet_peer_ni) changed, recovering, unpinged;
+    unsigned nrecovering, nunpinged;
 };
 
 /* Returns how many peer NIs a shard has room for. */
@@ -33,6 +34,8 @@ void lnet_peer_nis_fini(struct lnet_shard *s);
  * does not exist. */
 struct lnet_peer_ni *lnet_peer_ni_find_here(const struct lnet_node *node,
                                             const struct lnet_nid *nid);
+/* Takes a peer NI out of the queue of those that are pinged, or are not. Home of the NID. */
+void lnet_peer_ni_unqueue_recovery(struct lnet_peer_ni *p);
 /* Fills in the row of a peer NI, on its home reactor. */
 void lnet_peer_ni_row_fill(const struct lnet_shard *s, const struct lnet_peer_ni *p,
                            struct lnet_peer_ni_row *row);

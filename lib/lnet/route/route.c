@@ -438,6 +438,18 @@ bool lnet_gateways_checked(const struct lnet_node *node)
     return true;
 }
 
+static int worst_health(const struct lnet_gw *gw)
+{
+    int worst = LNET_MAX_HEALTH;
+
+    for (unsigned i = 0; i < gw->nnis; i++) {
+        int health = relaxed_load(&gw->ni[i]->health);
+
+        worst = health < worst ? health : worst;
+    }
+    return worst;
+}
+
 unsigned lnet_route_rows(const struct lnet_node *node, struct lnet_route_row *rows, unsigned max)
 {
     const struct lnet_conf *c = node->conf;
@@ -452,6 +464,7 @@ unsigned lnet_route_rows(const struct lnet_node *node, struct lnet_route_row *ro
         rows[i].conf.priority = r->priority;
         rows[i].up = lnet_gw_alive(r->gw) && relaxed_load(&r->up);
         rows[i].single_hop = relaxed_load(&r->single_hop);
+        rows[i].health = worst_health(r->gw);
     }
     return c->nroutes;
 }

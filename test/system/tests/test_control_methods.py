@@ -32,7 +32,7 @@ GOOD = [
     ("peer_del", {"prim_nid": "10.1.50.1@tcp", "nid": ["10.1.50.2@tcp"]}), ("peer_del", {"prim_nid": "10.1.50.1@tcp"}),
     ("udsp_add", {"src": "tcp1", "priority": 3}), ("udsp_add", {"dst": "*@tcp9", "rte": "10.1.9.1@tcp", "idx": 0}), ("udsp_get", None),
     ("udsp_get", {"idx": 1}), ("udsp_del", {"idx": 0}), ("udsp_del", {"all": True}),
-    ("recovery_get", {"local": True}), ("recovery_get", {"peer": True}),
+    ("recovery_get", {"local": True}), ("recovery_get", {"peer": True}), ("health_get", None),
     ("peer_top", {"by": "bytes", "interval_ms": 100}), ("peer_top", {"by": "queued", "count": 3, "interval_ms": 100}),
     ("peer_top", {"by": "waiting", "interval_ms": 100}), ("verbs_get", None),
     ("routing_get", None), ("buffers_get", None), ("admission_get", None), ("access_get", None), ("global_get", None), ("tunables_get", None),

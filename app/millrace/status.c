@@ -13,6 +13,7 @@
 #define BUSY_SHARE        0.95  /* of a reactor */
 #define SHOWN_ROWS        12    /* of NIs, of ports */
 #define SHOWN_FINDINGS    5     /* of a check */
+#define FULL_HEALTH       1000
 
 struct status {
     struct cli *cli;
@@ -145,11 +146,32 @@ static const char *interface_of(const json_t *ni)
     return cli_text(json_object_get(ni, "interfaces"), "0");
 }
 
+static bool is_unhealthy(json_int_t health)
+{
+    return health < FULL_HEALTH;
+}
+
+static const char *recovery(bool pinged)
+{
+    return pinged ? "it is pinged until it is healthy" : "it is not pinged";
+}
+
+static void look_ni_health(struct status *s, const char *name, json_int_t health, bool pinged)
+{
+    if (!is_unhealthy(health))
+        return;
+    report_add(s->findings, REPORT_WARNING, "ni", name, "health %" JSON_INTEGER_FORMAT " of %d: %s",
+               health, FULL_HEALTH, recovery(pinged));
+    report_remedy(s->findings, "millrace events --recent --type ni_health");
+}
+
 static void look_ni(struct status *s, const char *net, const json_t *ni)
 {
     const char *nid = cli_text(ni, "nid"), *reason = cli_text(ni, "reason");
     const char *name = nid[0] ? nid : net, *interface = interface_of(ni);
-    bool broken = cli_integer(json_object_get(ni, "health stats"), "fatal_error");
+    const json_t *stats = json_object_get(ni, "health stats");
+    bool broken = cli_integer(stats, "fatal_error"), pinged = cli_integer(stats, "next_ping") != 0;
+    json_int_t health = stats ? cli_integer(stats, "health value") : FULL_HEALTH;
     bool up = strcmp(cli_text(ni, "status"), "up") == 0;
     json_t *nis = json_object_get(s->result, "nis");
 
@@ -157,10 +179,13 @@ static void look_ni(struct status *s, const char *net, const json_t *ni)
     count_up(nis, "up", up);
     count_up(nis, "broken", broken);
     json_array_append_new(json_object_get(nis, "rows"),
-                          json_pack("{s:s, s:s, s:s}", "nid", name, "status", up ? "up" : "down",
-                                    "interface", interface));
-    if (up)
+                          json_pack("{s:s, s:s, s:s, s:I, s:b}", "nid", name, "status",
+                                    up ? "up" : "down", "interface", interface, "health", health,
+                                    "recovering", pinged));
+    if (up) {
+        look_ni_health(s, name, health, pinged);
         return;
+    }
     if (reason[0])
         report_add(s->findings, REPORT_WARNING, "ni", name, "is missing: %s", reason);
     else if (broken)
@@ -208,10 +233,13 @@ static int count_routes(void *arg, json_t *page)
 
     json_array_foreach(json_object_get(page, "route"), i, row) {
         const char *nid = cli_text(row, "gateway");
+        const json_t *health = json_object_get(json_object_get(row, "millrace"), "gateway_health");
         bool up = strcmp(cli_text(row, "state"), "up") == 0;
 
         if (!json_object_get(gateways, nid))
-            json_object_set_new(gateways, nid, json_pack("{s:i, s:i}", "total", 0, "up", 0));
+            json_object_set_new(gateways, nid,
+                                json_pack("{s:i, s:i, s:I}", "total", 0, "up", 0, "health",
+                                          health ? json_integer_value(health) : FULL_HEALTH));
         gateway = json_object_get(gateways, nid);
         count_up(gateway, "total", 1);
         count_up(gateway, "up", up);
@@ -238,6 +266,43 @@ static void look_routes(struct status *s)
                    total - up, total);
         report_remedy(s->findings, "millrace ping %s", word(nid, "NID"));
     }
+}
+
+static bool is_pinged(const json_t *peer_nis, const char *nid)
+{
+    json_t *row;
+    size_t i;
+
+    json_array_foreach(peer_nis, i, row)
+        if (strcmp(cli_text(row, "nid"), nid) == 0)
+            return cli_flag(row, "recovering");
+    return false;
+}
+
+/* After look_routes(), which lists the gateways. */
+static void look_health(struct status *s)
+{
+    json_t *result = ask(s, "health_get"), *peers = json_object_get(result, "peer_ni"), *gateway;
+    json_t *gateways = json_object_get(json_object_get(s->result, "routes"), "gateways");
+    const char *nid;
+
+    if (result)
+        json_object_set_new(s->result, "health",
+                            json_pack("{s:O?, s:O?}", "nis", json_object_get(result, "nis"),
+                                      "peer_nis", json_object_get(result, "peer_nis")));
+    json_object_foreach(gateways, nid, gateway) {
+        json_int_t health = cli_integer(gateway, "health");
+        bool pinged = is_pinged(peers, nid);
+
+        json_object_set_new(gateway, "recovering", json_boolean(pinged));
+        if (!is_unhealthy(health) || cli_integer(gateway, "up") < cli_integer(gateway, "total"))
+            continue;
+        report_add(s->findings, REPORT_WARNING, "gateway", nid,
+                   "health %" JSON_INTEGER_FORMAT " of %d: %s", health, FULL_HEALTH,
+                   recovery(pinged));
+        report_remedy(s->findings, "millrace events --recent --type peer_health");
+    }
+    json_decref(result);
 }
 
 static int count_peers(void *arg, json_t *page)
@@ -452,6 +517,18 @@ static void print_nis(const json_t *nis)
     }
 }
 
+static void print_health(const json_t *health)
+{
+    const json_t *nis = json_object_get(health, "nis"),
+                 *peers = json_object_get(health, "peer_nis");
+
+    printf("  health    NIs: %" JSON_INTEGER_FORMAT " below full, %" JSON_INTEGER_FORMAT
+           " in recovery; peer NIs: %" JSON_INTEGER_FORMAT " below full, %" JSON_INTEGER_FORMAT
+           " in recovery\n",
+           cli_integer(nis, "unhealthy"), cli_integer(nis, "recovering"),
+           cli_integer(peers, "unhealthy"), cli_integer(peers, "recovering"));
+}
+
 static void print_buffers(const json_t *buffers)
 {
     const char *name, *between = "  buffers   ";
@@ -497,6 +574,8 @@ static void print_node(const json_t *result)
     print_nis(json_object_get(result, "nis"));
     print_count("routes", json_object_get(result, "routes"));
     print_count("peers", json_object_get(result, "peers"));
+    if (json_object_get(result, "health"))
+        print_health(json_object_get(result, "health"));
     print_buffers(json_object_get(result, "buffers"));
     printf("  reactors  %" JSON_INTEGER_FORMAT ", the busiest at %.0f %%\n",
            cli_integer(reactors, "total"),
@@ -517,6 +596,7 @@ static void look(struct status *s)
     look_routing(s);
     look_nis(s);
     look_routes(s);
+    look_health(s);
     look_peers(s);
     look_buffers(s);
     look_reactors(s);

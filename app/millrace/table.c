@@ -206,7 +206,9 @@ static const struct cli_command own[] = {
          CLI_FLAG("recent", 'r', "print the past events that millraced still knows, and end"),
          CLI_FLAG("follow", 'f', "when millraced ends, wait for its restart"))},
     {.words = "top",
-     .help = "Shows reactors, NIs, peers, buffers and drops of a running millraced, live.",
+     .help =
+         "Shows reactors, NIs, peers, buffers and drops of a running millraced, or the health of "
+         "its NIs and peers, live.",
      .run = cmd_top,
      .offline = true, /* it connects by itself */
      .params = CLI_PARAMS(CLI_NUMBER("interval", 'i', 1, 60, "s", "between two samples; default 2"),
@@ -214,6 +216,10 @@ static const struct cli_command own[] = {
                            .type = JRPC_WORD,
                            .words = (const char *const[]){"bytes", "queued", "waiting", NULL},
                            .help = "how the shown peers are chosen; default bytes"},
+                          {.name = "page",
+                           .type = JRPC_WORD,
+                           .words = (const char *const[]){"traffic", "health", NULL},
+                           .help = "what is shown first; default traffic"},
                           CLI_NUMBER("batch", 'b', 1, INT32_MAX, NULL,
                                      "print this many frames as text, for scripts, and end"))},
     {.words = "status",

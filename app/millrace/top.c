@@ -21,6 +21,7 @@
 #define METHOD_NOT_FOUND (-32601)
 
 static const char *const sorts[] = {"bytes", "queued", "waiting"};
+static const char *const pages[TOP_PAGES] = {"traffic", "health"};
 static const unsigned intervals[] = {1, 2, 3, 5, 10, 20, 30, 60};
 
 struct top {
@@ -31,6 +32,7 @@ struct top {
     struct top_sample before, now; /* when is 0 where there is none yet */
     unsigned interval_s;
     unsigned sort; /* index in sorts */
+    enum top_page page;
     bool paused, help, quit;
     int scroll;
     struct err err; /* why there is nothing new */
@@ -100,9 +102,9 @@ static int take_part(struct top *t, const char *method, int rc, json_t **part)
 /* Completes the sample when the answer of peer_top has come. True: there is a new sample. */
 static bool take_sample(struct top *t)
 {
-    static const char *const methods[TOP_PARTS] = {"peer_top",     "version",  "stats_get",
-                                                   "reactors_get", "net_get",  "buffers_get",
-                                                   "drops_get",    "names_get"};
+    static const char *const methods[TOP_PARTS] = {"peer_top",     "version",   "stats_get",
+                                                   "reactors_get", "net_get",   "buffers_get",
+                                                   "drops_get",    "names_get", "health_get"};
     struct top_sample s = {.when = now_s()};
     struct rpc_client *client = t->cli->client;
     int rc = rpc_client_answer(client, "peer_top", TIMEOUT_MS, &s.part[0], &t->err);
@@ -161,7 +163,7 @@ static int run_batch(struct top *t, json_int_t frames)
 
     while (frames > 0 && !cli_asked_to_end && !ferror(stdout)) {
         if (step(t, -1) && t->before.when > 0) {
-            top_frame(&text, &t->before, &t->now, sorts[t->sort], INT_MAX, BATCH_COLS);
+            top_frame(&text, t->page, &t->before, &t->now, sorts[t->sort], INT_MAX, BATCH_COLS);
             for (size_t i = 0; i < text.n; i++)
                 puts(text.row[i].text);
             putchar('\n');
@@ -182,6 +184,7 @@ static int run_batch(struct top *t, json_int_t frames)
 static const char *const help_lines[] = {
     "q        quit",
     "p        pause, or go on",
+    "v        the other page: traffic, health",
     "s        peers by bytes, by what is queued, by messages that wait",
     "+ -      longer or shorter interval",
     "arrows, PgUp, PgDn, Home   scroll",
@@ -193,6 +196,8 @@ static const char *const help_lines[] = {
     "QUEUE    messages queued in the driver; WAIT: for credits of the peer;",
     "         RTR: for the peer's share of router buffers",
     "BUFFERS  router buffers over all reactors; LOW: free minus waiting, the least",
+    "HEALTH   1000 is full; PINGS: recovery pings without an answer; NEXT: the next one",
+    "INTR ... messages that failed, by status; peer NIs with full health are not shown",
     NULL,
 };
 
@@ -216,7 +221,7 @@ static void draw_foot(const struct top *t)
                  t->err.message);
     else
         snprintf(text, sizeof(text),
-                 "%severy %u s  by %s  |  q quit  p pause  s sort  +- interval  h help",
+                 "%severy %u s  by %s  |  q quit  p pause  v page  s sort  +- interval  h help",
                  t->paused ? "PAUSED  " : "", t->interval_s, sorts[t->sort]);
     attrset(t->err.message[0] || t->paused ? A_REVERSE : A_BOLD);
     top_fit(shown, sizeof(shown), text, COLS - 1);
@@ -231,8 +236,8 @@ static void draw(struct top *t)
 
     erase();
     if (t->now.when > 0)
-        top_frame(&text, t->before.when > 0 ? &t->before : NULL, &t->now, sorts[t->sort], lines,
-                  cols);
+        top_frame(&text, t->page, t->before.when > 0 ? &t->before : NULL, &t->now, sorts[t->sort],
+                  lines, cols);
     last = (int)text.n - TOP_HEAD - lines;
     t->scroll = t->scroll > last ? last : t->scroll;
     t->scroll = t->scroll < 0 ? 0 : t->scroll;
@@ -269,6 +274,10 @@ static void key(struct top *t, int c)
     case 'p':
     case ' ':
         t->paused = !t->paused;
+        break;
+    case 'v':
+        t->page = (enum top_page)((t->page + 1) % TOP_PAGES);
+        t->scroll = 0;
         break;
     case 's':
         t->sort = (t->sort + 1) % (sizeof(sorts) / sizeof(sorts[0]));
@@ -338,6 +347,7 @@ int cmd_top(struct cli *cli, json_t *args)
     const json_t *interval = json_object_get(args, "interval"),
                  *batch = json_object_get(args, "batch");
     const char *sort = json_string_value(json_object_get(args, "sort"));
+    const char *page = json_string_value(json_object_get(args, "page"));
     struct top t = {.cli = cli,
                     .interval_s = interval ? (unsigned)json_integer_value(interval) : 2};
     int rc;
@@ -346,6 +356,8 @@ int cmd_top(struct cli *cli, json_t *args)
     for (unsigned i = 0; sort && i < sizeof(sorts) / sizeof(sorts[0]); i++)
         if (strcmp(sort, sorts[i]) == 0)
             t.sort = i;
+    if (page && strcmp(page, pages[TOP_PAGE_HEALTH]) == 0)
+        t.page = TOP_PAGE_HEALTH;
     cli_catch(SIGINT);
     cli_catch(SIGTERM);
     cli_catch(SIGHUP);

@@ -26,6 +26,7 @@ enum top_part {
     TOP_BUFFERS,
     TOP_DROPS,
     TOP_NAMES,
+    TOP_HEALTH,
     TOP_PARTS
 };
 
@@ -33,6 +34,12 @@ enum top_part {
 struct top_sample {
     double when; /* s, CLOCK_MONOTONIC */
     json_t *part[TOP_PARTS];
+};
+
+enum top_page {
+    TOP_PAGE_TRAFFIC,
+    TOP_PAGE_HEALTH,
+    TOP_PAGES
 };
 
 enum top_look {
@@ -51,10 +58,10 @@ struct top_text {
 };
 
 /* Appends the lines of a frame to an empty text: TOP_HEAD lines of header, then the body. A line
- * has at most cols columns. Where the body has more than `lines` lines, it shows fewer peers.
- * before may be NULL; then no rate is known. sort: how the peers are sorted, for the title. */
-void top_frame(struct top_text *t, const struct top_sample *before, const struct top_sample *now,
-               const char *sort, int lines, int cols);
+ * has at most cols columns. The page of the traffic shows fewer peers if its body has more than
+ * `lines` lines. Without `before` no rate is known. The title names `sort`, the order of peers. */
+void top_frame(struct top_text *t, enum top_page page, const struct top_sample *before,
+               const struct top_sample *now, const char *sort, int lines, int cols);
 void top_text_clear(struct top_text *t);
 /* Copies as much of text as fits into len bytes and cols columns. A byte that is no character of
  * the locale, or would move the cursor, becomes '?'. Returns the columns used. */

@@ -357,6 +357,93 @@ static void put_drops(const struct frame *f)
     free(drop);
 }
 
+/* ---- health ---- */
+
+/* Formats the time until the next recovery ping. */
+static const char *next_ping(const json_t *row, char buf[16])
+{
+    const json_t *ms = json_object_get(row, "next_ping_ms");
+
+    if (!json_is_integer(ms))
+        return strcpy(buf, "-");
+    snprintf(buf, 16, "%llds", (long long)json_integer_value(ms) / 1000 % 1000000);
+    return buf;
+}
+
+/* Writes some members of an object of counters, each behind a space and so wide. */
+static const char *counts(char out[TOP_LINE], const json_t *object, const char *const *keys,
+                          int width)
+{
+    char n[16];
+    int len = 0;
+
+    for (out[0] = '\0'; *keys && len < TOP_LINE - 32; keys++)
+        len += snprintf(out + len, (size_t)(TOP_LINE - len), " %*s", width,
+                        top_number(real(object, *keys), n));
+    return out;
+}
+
+static void put_ni_health(const struct frame *f)
+{
+    static const char *const keys[] = {"local_interrupt",
+                                       "local_dropped",
+                                       "local_aborted",
+                                       "local_no_route",
+                                       "local_timeout",
+                                       "local_error",
+                                       NULL};
+    char name[TOP_LINE], text[TOP_LINE], next[16];
+    const json_t *row;
+    size_t i;
+
+    add(f->t, TOP_TITLE, "%s %6s %5s %5s %6s %6s %6s %6s %6s %6s", who(f, name, "NI", 62), "HEALTH",
+        "PINGS", "NEXT", "INTR", "DROP", "ABORT", "NOWAY", "TIMEO", "ERROR");
+    json_array_foreach(list_of(f->is, TOP_HEALTH, "ni"), i, row)
+        add(f->t, cli_integer(row, "health") < 1000 ? TOP_ALERT : TOP_PLAIN, "%s %6lld %5lld %5s%s",
+            who(f, name, cli_text(row, "nid"), 62), cli_integer(row, "health"),
+            cli_integer(row, "ping_count"), next_ping(row, next),
+            counts(text, json_object_get(row, "failures"), keys, 6));
+}
+
+static void put_peer_health(const struct frame *f)
+{
+    static const char *const keys[] = {"remote_dropped", "remote_timeout", "remote_error",
+                                       "network_timeout", NULL};
+    const json_t *sums = list_of(f->is, TOP_HEALTH, "peer_nis"), *row;
+    const json_t *list = list_of(f->is, TOP_HEALTH, "peer_ni");
+    char name[TOP_LINE], text[TOP_LINE], next[16];
+    size_t i;
+
+    add(f->t, TOP_TITLE, "%s %2s %6s %5s %5s %7s %7s %7s %7s", who(f, name, "PEER NI", 57), "",
+        "HEALTH", "PINGS", "NEXT", "DROP", "TIMEO", "ERROR", "NETW");
+    if (!json_is_array(list))
+        add(f->t, TOP_PLAIN, "  this millraced does not report health, or not now");
+    else
+        add(f->t, TOP_PLAIN, "  %lld below full health, %lld of these in recovery",
+            cli_integer(sums, "unhealthy"), cli_integer(sums, "recovering"));
+    json_array_foreach(list, i, row)
+        add(f->t, TOP_ALERT, "%s %2s %6lld %5lld %5s%s", who(f, name, cli_text(row, "nid"), 57),
+            json_is_true(json_object_get(row, "gateway")) ? "gw" : "", cli_integer(row, "health"),
+            cli_integer(row, "ping_count"), next_ping(row, next),
+            counts(text, json_object_get(row, "failures"), keys, 7));
+}
+
+static void put_resends(const struct frame *f)
+{
+    static const char *const keys[] = {"resend_count", "successful_resends", "failed_resends",
+                                       "response_timeout_count"};
+    const json_t *is = f->is->part[TOP_STATS], *was = f->was ? f->was->part[TOP_STATS] : NULL;
+    double rate;
+    char a[16];
+
+    add(f->t, TOP_TITLE, "%-32s %9s %12s", "RESENDS, TIMEOUTS OF RESPONSES", "PER s", "TOTAL");
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        rate = growth(was, is, keys[i]) / f->seconds;
+        add(f->t, rate > 0 ? TOP_ALERT : TOP_PLAIN, "%-32s %9s %12lld", keys[i],
+            top_number(rate, a), cli_integer(is, keys[i]));
+    }
+}
+
 /* ---- all of it ---- */
 
 /* The counters of another process say nothing about those of this one. */
@@ -379,22 +466,38 @@ static void cut_peers(struct top_text *t, size_t first, size_t end, int lines)
     t->n -= cut;
 }
 
-void top_frame(struct top_text *t, const struct top_sample *before, const struct top_sample *now,
-               const char *sort, int lines, int cols)
+static void put_traffic(const struct frame *f, const char *sort, int lines)
+{
+    size_t peers, end;
+
+    put_reactors(f);
+    put_nis(f);
+    peers = f->t->n + 1; /* behind the title */
+    put_peers(f, sort);
+    end = f->t->n;
+    put_pools(f);
+    put_drops(f);
+    cut_peers(f->t, peers, end, lines < 0 ? 0 : lines);
+}
+
+static void put_health(const struct frame *f)
+{
+    put_ni_health(f);
+    put_resends(f);
+    put_peer_health(f);
+}
+
+void top_frame(struct top_text *t, enum top_page page, const struct top_sample *before,
+               const struct top_sample *now, const char *sort, int lines, int cols)
 {
     struct frame f = {t, before && same_process(before, now) ? before : NULL, now, NAN};
-    size_t peers, end;
 
     t->cols = cols;
     if (f.was)
         f.seconds = now->when - before->when;
     put_head(&f);
-    put_reactors(&f);
-    put_nis(&f);
-    peers = t->n + 1; /* behind the title */
-    put_peers(&f, sort);
-    end = t->n;
-    put_pools(&f);
-    put_drops(&f);
-    cut_peers(t, peers, end, lines < 0 ? 0 : lines);
+    if (page == TOP_PAGE_HEALTH)
+        put_health(&f);
+    else
+        put_traffic(&f, sort, lines);
 }

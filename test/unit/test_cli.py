@@ -192,6 +192,38 @@ def test_fault():
     has(cli("__complete", "fault", "drop", "add", "--")[0], "--health-error", "--drop-all")
 
 
+def test_health():
+    """An NI and a gateway below full health, in `health show`, `status` and the page of `top`. Nothing raises it meanwhile."""
+    ni, gw = "127.0.3.3@tcp1", "127.0.3.9@tcp"
+    cli("set", "health_sensitivity", "0")
+    cli("peer", "set", "--nid", gw, "--health", "1000")     # the gateway is not there, so it has fallen
+    has_not(cli("status", status=1)[0], "of 1000")
+    has(cli("status", status=1)[0], "  health    NIs: 0 below full, 0 in recovery; peer NIs: 0 below full, 0 in recovery\n")
+    cli("net", "set", "--nid", ni, "--health", "900")
+    cli("peer", "set", "--nid", gw, "--health", "500")
+    has(cli("health", "show")[0], f"nid: {ni}\n", "health: 900\n", "unhealthy: 1\n", "local_no_route: 0\n", f"nid: {gw} # gw-9\n",
+        "gateway: true\n")
+    whole = json.loads(cli("health", "show", "--json")[0])
+    assert [row["nid"] for row in whole["ni"] if row["recovering"]] == [ni] and whole["nis"]["recovering"] == 1, whole
+    assert whole["peer_nis"] == {"unhealthy": 1, "recovering": 0}, whole    # nothing ever came from it
+    has(cli("status", status=1)[0], f"warning  ni {ni}: health 900 of 1000: it is pinged until it is healthy\n",
+        "  health    NIs: 1 below full, 1 in recovery; peer NIs: 1 below full, 0 in recovery\n")
+    seen = json.loads(cli("status", "--json", status=1)[0])
+    assert [(n["health"], n["recovering"]) for n in seen["nis"]["rows"] if n["nid"] == ni] == [(900, True)], seen
+    assert seen["routes"]["gateways"][gw]["health"] == 500 and seen["health"]["peer_nis"]["unhealthy"] == 1, seen
+    has(cli("route", "show", "-v", "--millrace")[0], "gateway_health: 500\n")
+    has_not(cli("route", "show", "-v")[0], "millrace:", "health")
+    top = cli("top", "--batch", "1", "--interval", "1", "--page", "health")[0]
+    assert re.search(rf"^{ni} +900 +\d+ +\d+s( +0){{6}}$", top, re.M), top
+    assert re.search(rf"^{gw} \(gw-9\) +gw +500 +0 +-( +\d+){{4}}$", top, re.M), top
+    has(top, "1 below full health, 0 of these in recovery", "response_timeout_count")
+    has_not(top, "REACTOR")
+    cli("net", "set", "--nid", ni, "--health", "1000")
+    cli("peer", "set", "--nid", gw, "--health", "1000")
+    cli("global", "set", "--health-sensitivity", "100", "--retry-count", "2")
+    assert json.loads(cli("health", "show", "--json")[0])["nis"]["unhealthy"] == 0
+
+
 def test_nothing_to_show():
     """Lists of lnetctl that are empty here print nothing and succeed."""
     for words in ("udsp show", "udsp show --idx 0", "debug recovery -l", "debug recovery --peer", "fault drop show", "fault drop list",

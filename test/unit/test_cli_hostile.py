@@ -63,7 +63,7 @@ ANSWERS = {
                     "peer_ni": {"nid": "10.0.0.2@tcp"}, "routes": [CANDIDATE], "nis": [CANDIDATE]}},
     "names_get": {"names": {n: "host" for n in ("10.0.0.2@tcp", "10.0.0.3@tcp")}},
     "net_get": {"net": [{"net type": "tcp", "local NI(s)": [NI]}]},
-    "route_get": {"route": [{"net": "tcp2", "gateway": "10.0.0.2@tcp", "state": "up"}]},
+    "route_get": {"route": [{"net": "tcp2", "gateway": "10.0.0.2@tcp", "state": "up", "millrace": {"gateway_health": 1}}]},
     "peer_get": {"peer": [{"primary nid": "10.0.0.2@tcp", "peer ni": [{"nid": "10.0.0.2@tcp", "state": "up"}]}]},
     "events_get": {"events": [EVENT, {**EVENT, "time": 1e300}, {**EVENT, "time": -1e300}]},
     "drops_get": {"drops": [{"name": "no_route", "kind": "message", "count": 3, "text": "no route", "remedy": "add one"}]},
@@ -87,6 +87,9 @@ ANSWERS = {
     "config_apply": {"changes": [], "text": "add net\n", "warnings": ["odd", "odder"], "revision": 2, "applied": True},
     "config_save": {"path": "/etc/millrace", "how": "whole"},
     "config_status": {"waiting": False, "source": "/etc"},
+    "health_get": {"nis": {"total": 1, "unhealthy": 1}, "peer_nis": {"unhealthy": 1},
+                   "ni": [{"net": "tcp", "nid": "10.0.0.1@tcp", "health": 1, "failures": {"local_error": 1}}],
+                   "peer_ni": [{"nid": "10.0.0.2@tcp", "gateway": True, "health": 1, "recovering": True}]},
     "routing_get": {"enable": 1, "state": "on", "draining": True},
     **dict.fromkeys(("drain_start", "drain_get"), {"state": "safe", "text": "unused", "peers": 1, "told": 1}),
     "log_get": "one word",
@@ -109,7 +112,8 @@ def commands():
             ("export", "--backup"), ("config", "show"), ("config", "show", "--file"), ("config", "diff", config),
             ("config", "apply", "--dry-run", config), ("config", "apply", config), ("config", "save"),
             ("import", "--dry-run", config), ("import", config), ("import", "--show", config), ("events", "--recent"),
-            ("log", "show"), ("version",), ("drain",), ("drain", "show"), *(("param", t) for t in ("list_nids", "nis", "peers", "routers", "routes")), ("rpc", "why", "nid=1.2.3.4@tcp"), ("top", "--batch", "1", "--interval", "1")]
+            ("log", "show"), ("version",), ("drain",), ("drain", "show"), *(("param", t) for t in ("list_nids", "nis", "peers", "routers", "routes")), ("rpc", "why", "nid=1.2.3.4@tcp"), ("health", "show"),
+            ("top", "--batch", "1", "--interval", "1"), ("top", "--batch", "1", "--interval", "1", "--page", "health")]
 
 
 def test_nothing_acts_on_a_terminal():

@@ -100,11 +100,19 @@ static enum top_look look_of(const struct top_text *text, const char *words)
     return text->row[i].look;
 }
 
+/* The page of the health, 80 columns wide. */
+static void health_frame(struct top_text *text, const struct top_sample *before,
+                         const struct top_sample *now)
+{
+    *text = (struct top_text){.row = NULL};
+    top_frame(text, TOP_PAGE_HEALTH, before, now, "bytes", 100, 80);
+}
+
 static void frame(struct top_text *text, const struct top_sample *before,
                   const struct top_sample *now)
 {
     *text = (struct top_text){.row = NULL};
-    top_frame(text, before, now, "bytes", 100, 100);
+    top_frame(text, TOP_PAGE_TRAFFIC, before, now, "bytes", 100, 100);
 }
 
 /* Of 2 s: preempted 0.8 s, work 0.6 s; asleep 0.5 s. */
@@ -196,10 +204,12 @@ static void test_reset(void **state)
 /* A millraced that lacks methods, or answers something else: shown as far as possible. */
 static void test_strange(void **state)
 {
-    static const char *const answers[] = {"{}", "[]", "\"text\"", "{\"reactors\":{\"a\":1}}",
-                                          "{\"reactors\":[1,null,\"x\",{\"stages\":[1]}],"
-                                          "\"net\":[1,{\"local NI(s)\":[2,{\"nid\":3}]}],"
-                                          "\"drops\":[{\"count\":1}],\"peers\":[7]}"};
+    static const char *const answers[] = {
+        "{}", "[]", "\"text\"", "{\"reactors\":{\"a\":1}}",
+        "{\"reactors\":[1,null,\"x\",{\"stages\":[1]}],"
+        "\"net\":[1,{\"local NI(s)\":[2,{\"nid\":3}]}],"
+        "\"drops\":[{\"count\":1}],\"peers\":[7],\"ni\":[1,{\"failures\":2}],"
+        "\"peer_ni\":[{\"next_ping_ms\":\"x\"},null]}"};
     struct top_text text;
 
     for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
@@ -213,6 +223,8 @@ static void test_strange(void **state)
         top_text_clear(&text);
         frame(&text, &none, &s);
         top_text_clear(&text);
+        health_frame(&text, &none, &s);
+        top_text_clear(&text);
         release(&s);
     }
 }
@@ -222,7 +234,7 @@ static void test_lines(void **state)
     struct top_sample a = make(100, 10, 1000), b = make(102, 93784, 3000);
     struct top_text text = {.row = NULL};
 
-    top_frame(&text, &a, &b, "queued", 100, 80);
+    top_frame(&text, TOP_PAGE_TRAFFIC, &a, &b, "queued", 100, 80);
     assert_string_equal(text.row[0].text, "millraced 1.2  up 1d 02:03:04  routing on");
     assert_string_equal(text.row[1].text, "forwarded 1.00k messages/s  1.00MB/s  dropped 100/s");
     assert_int_equal(look_of(&text, "REACTOR"), TOP_TITLE);
@@ -238,7 +250,7 @@ static void test_lines(void **state)
 
     /* No line is wider than the terminal. */
     for (int cols = 1; cols <= TOP_MAX_COLS; cols++) {
-        top_frame(&text, &a, &b, "bytes", 5, cols);
+        top_frame(&text, cols % 2 ? TOP_PAGE_TRAFFIC : TOP_PAGE_HEALTH, &a, &b, "bytes", 5, cols);
         for (size_t i = 0; i < text.n; i++)
             assert_true(mbstowcs(NULL, text.row[i].text, 0) <= (size_t)cols);
         top_text_clear(&text);
@@ -257,19 +269,66 @@ static void test_few_lines(void **state)
 
     for (int i = 2; i <= 20; i++)
         json_array_append_new(list, json_pack("{s:s}", "nid", "1.1.1.1@tcp"));
-    top_frame(&text, NULL, &s, "bytes", 100, 80);
+    top_frame(&text, TOP_PAGE_TRAFFIC, NULL, &s, "bytes", 100, 80);
     rest = text.n - TOP_HEAD - 20;
     top_text_clear(&text);
-    top_frame(&text, NULL, &s, "bytes", (int)rest + 7, 80);
+    top_frame(&text, TOP_PAGE_TRAFFIC, NULL, &s, "bytes", (int)rest + 7, 80);
     assert_int_equal(text.n, TOP_HEAD + rest + 7);
     assert_string_equal(text.row[text.n - 1].text,
                         "fast                                     -          100");
     look_of(&text, "BUFFERS");
     top_text_clear(&text);
-    top_frame(&text, NULL, &s, "bytes", 1, 80);
+    top_frame(&text, TOP_PAGE_TRAFFIC, NULL, &s, "bytes", 1, 80);
     assert_int_equal(text.n, TOP_HEAD + rest + 3);
     top_text_clear(&text);
     release(&s);
+}
+
+/* The page of the health: values, recovery pings, failures, resends. */
+static void test_health(void **state)
+{
+    static const char form[] =
+        "{\"nis\":{\"total\":2,\"unhealthy\":1,\"recovering\":1},"
+        "\"peer_nis\":{\"unhealthy\":150,\"recovering\":140},"
+        "\"ni\":[{\"nid\":\"10.0.0.1@tcp\",\"health\":700,\"recovering\":true,"
+        "\"ping_count\":2,\"next_ping_ms\":3900,\"failures\":{\"local_interrupt\":1,"
+        "\"local_dropped\":2,\"local_aborted\":3,\"local_no_route\":4,\"local_timeout\":12345,"
+        "\"local_error\":6}},{\"nid\":\"10.1.0.1@tcp1\",\"health\":1000,\"recovering\":false,"
+        "\"ping_count\":0,\"failures\":{}}],"
+        "\"peer_ni\":[{\"nid\":\"10.0.0.2@tcp\",\"gateway\":true,\"health\":0,"
+        "\"recovering\":true,\"ping_count\":9,\"next_ping_ms\":512000,\"failures\":{"
+        "\"remote_dropped\":1,\"remote_timeout\":2,\"remote_error\":3,\"network_timeout\":4}},"
+        "{\"nid\":\"10.0.0.3@tcp\",\"gateway\":false,\"health\":900,\"recovering\":false,"
+        "\"ping_count\":0,\"failures\":{\"remote_dropped\":7}}]}";
+    struct top_sample a = make(100, 10, 1000), b = make(102, 12, 3000);
+    struct top_text text;
+
+    put(&a, TOP_HEALTH, form);
+    put(&b, TOP_HEALTH, form);
+    put(&a, TOP_STATS, "{\"resend_count\":10,\"failed_resends\":1}");
+    put(&b, TOP_STATS, "{\"resend_count\":30,\"failed_resends\":1}");
+    health_frame(&text, &a, &b);
+    look_of(&text, "millraced 1.2  up 0d 00:00:12");
+    assert_int_equal(find(&text, "REACTOR"), text.n);
+    assert_int_equal(
+        look_of(&text, "    700     2    3s      1      2      3      4  12.3k      6"), TOP_ALERT);
+    assert_int_equal(
+        look_of(&text, "   1000     0     -      -      -      -      -      -      -"), TOP_PLAIN);
+    look_of(&text, "  150 below full health, 140 of these in recovery");
+    look_of(&text, " gw      0     9  512s       1       2       3       4");
+    look_of(&text, "         900     0     -       7       -       -       -");
+    assert_int_equal(look_of(&text, "resend_count                            10           30"),
+                     TOP_ALERT);
+    assert_int_equal(look_of(&text, "failed_resends                           0            1"),
+                     TOP_PLAIN);
+    top_text_clear(&text);
+    json_decref(b.part[TOP_HEALTH]);
+    b.part[TOP_HEALTH] = NULL;
+    health_frame(&text, &a, &b);
+    look_of(&text, "does not report health");
+    top_text_clear(&text);
+    release(&a);
+    release(&b);
 }
 
 static void shown(double n, const char *wanted)
@@ -301,6 +360,7 @@ int main(void)
         cmocka_unit_test(test_unknown), cmocka_unit_test(test_reset),
         cmocka_unit_test(test_strange), cmocka_unit_test(test_lines),
         cmocka_unit_test(test_numbers), cmocka_unit_test(test_few_lines),
+        cmocka_unit_test(test_health),
     };
 
     if (!setlocale(LC_CTYPE, "C.UTF-8"))

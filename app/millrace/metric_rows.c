@@ -110,7 +110,20 @@ const struct metric_row metric_rows[] = {
      .labels = "reactor",
      .gauges = "conns_now,half_open,time_wait"},
 #include "lib/lnds/metrics.def"
-    /* Last, as it waits for all reactors. */
+    {.method = "drain_get",
+     .prefix = "drain",
+     .gauges = "*",
+     .names = "elapsed_s=elapsed,limit_s=limit,unused_s=unused,check_s=check",
+     .info = "state"},
+    /* Last, as these wait for all reactors. Rows of peer NIs would be without bound. */
+    {.method = "health_get",
+     .list = "ni",
+     .prefix = "ni",
+     .labels = "net,nid",
+     .gauges = "health,recovering",
+     .skip = "ping_count,next_ping_ms",
+     .by_child = "failures=status"},
+    {.method = "health_get", .prefix = "", .gauges = "*", .skip = "ni,peer_ni,total"},
     {.method = "waits_get",
      .list = "waits",
      .prefix = "",
@@ -125,7 +138,7 @@ const struct metric_row metric_routes = {.method = "route_get",
                                          .list = "route",
                                          .prefix = "route",
                                          .labels = "net,gateway",
-                                         .skip = "hop,priority",
+                                         .skip = "hop,priority,millrace",
                                          .states = "state=up"};
 
 /* Made from the rows of route_get. */
@@ -140,13 +153,16 @@ const struct metric_row metric_gateways = {
             SUB({.name = "routes_up",
                  .type = JRPC_INTEGER,
                  .help = "routes through the gateway that are up"},
-                {.name = "routes", .type = JRPC_INTEGER, .help = "routes through the gateway"})})};
+                {.name = "routes", .type = JRPC_INTEGER, .help = "routes through the gateway"},
+                {.name = "health",
+                 .type = JRPC_INTEGER,
+                 .help = "the lowest health of the gateway's peer NIs, 0 to 1000"})})};
 
 const struct metric_row metric_peers = {
     .method = "peer_top",
     .prefix = "",
     .labels = "nid",
-    .gauges = "known,connected,tx_queued,tx_waiting,rtr_waiting",
+    .gauges = "known,connected,tx_queued,tx_waiting,rtr_waiting,health",
     .skip = "seconds,bytes_in_per_s,bytes_out_per_s",
     .names = "peers=peer,bytes_in=received_bytes,bytes_out=sent_bytes,known=peers_known,"
              "connected=peers_connected"};

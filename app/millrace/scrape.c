@@ -148,11 +148,12 @@ static json_t *gateways_of(const json_t *routes)
     json_array_foreach((json_t *)routes, i, row) {
         const char *nid = json_string_value(json_object_get(row, "gateway"));
         const char *state = json_string_value(json_object_get(row, "state"));
+        json_t *health = json_object_get(json_object_get(row, "millrace"), "gateway_health");
         json_t *gateway = json_object_get(by_nid, nid);
 
         if (!gateway) {
-            gateway = json_pack("{s:s, s:i, s:i}", "gateway", nid ? nid : "", "routes", 0,
-                                "routes_up", 0);
+            gateway = json_pack("{s:s, s:i, s:i, s:O*}", "gateway", nid ? nid : "", "routes", 0,
+                                "routes_up", 0, "health", health);
             json_object_set(by_nid, nid, gateway);
             json_array_append_new(list, gateway);
         }

@@ -85,6 +85,49 @@ static void test_units(void **state)
         "millrace_port_info{port=\"p0\",driver=\"net_x\"} 1\n");
 }
 
+static void test_health(void **state)
+{
+    const struct metric_row *ni = row_of("health_get", "ni");
+
+    HAS(ni,
+        "{\"ni\": [{\"net\": \"tcp\", \"nid\": \"10.0.0.1@tcp\", \"status\": \"up\", \"health\": 700,"
+        "\"recovering\": true, \"ping_count\": 3, \"next_ping_ms\": 5, \"failures\": {"
+        "\"local_dropped\": 4, \"local_timeout\": 5}}], \"peer_ni\": [{\"nid\": \"x@tcp\"}]}",
+        "# TYPE millrace_ni_health gauge\nmillrace_ni_health{net=\"tcp\",nid=\"10.0.0.1@tcp\"} 700\n",
+        "millrace_ni_recovering{net=\"tcp\",nid=\"10.0.0.1@tcp\"} 1\n",
+        "# TYPE millrace_ni_failures_total counter\n",
+        "millrace_ni_failures_total{net=\"tcp\",nid=\"10.0.0.1@tcp\",status=\"local_dropped\"} 4\n",
+        "millrace_ni_failures_total{net=\"tcp\",nid=\"10.0.0.1@tcp\",status=\"local_timeout\"} 5\n");
+    HAS(row_of("stats_get", NULL),
+        "{\"resend_count\": 1, \"failed_resends\": 2, \"response_timeout_count\": 3}",
+        "millrace_node_resend_count_total 1\n", "millrace_node_failed_resends_total 2\n",
+        "millrace_node_response_timeout_count_total 3\n");
+    HAS(row_of("drain_get", NULL),
+        "{\"state\": \"late\", \"text\": \"t\", \"elapsed_s\": 91, \"limit_s\": 0, \"in_flight\": 7}",
+        "millrace_drain_info{state=\"late\"} 1\n",
+        "# TYPE millrace_drain_elapsed_seconds gauge\nmillrace_drain_elapsed_seconds 91\n",
+        "millrace_drain_limit_seconds 0\n", "millrace_drain_in_flight 7\n");
+}
+
+/* Numbers of peer NIs are metrics, their rows are not: there may be as many as peers. */
+static void test_health_sums(void **state)
+{
+    char *text =
+        page_of(row_of("health_get", ""),
+                "{\"nis\": {\"total\": 2, \"unhealthy\": 1, \"recovering\": 1}, \"peer_nis\": "
+                "{\"unhealthy\": 9, \"recovering\": 8}, \"ni\": [{\"nid\": \"n@tcp\", \"health\": "
+                "1}], \"peer_ni\": [{\"nid\": \"p@tcp\", \"health\": 2}]}",
+                false, 0);
+
+    assert_non_null(strstr(text, "# TYPE millrace_peer_nis_recovering gauge\n"
+                                 "millrace_peer_nis_recovering 8\n"));
+    assert_non_null(strstr(text, "millrace_peer_nis_unhealthy 9\n"));
+    assert_non_null(strstr(text, "millrace_nis_unhealthy 1\n"));
+    assert_non_null(strstr(text, "millrace_nis_recovering 1\n"));
+    assert_null(strstr(text, "@tcp"));
+    free(text);
+}
+
 /* A result of verbs_get as its table has it: a machine without an RDMA device has no row of its
  * own. */
 static void test_verbs(void **state)
@@ -188,10 +231,11 @@ static void test_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_drops),   cmocka_unit_test(test_units),
-        cmocka_unit_test(test_verbs),   cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_formats), cmocka_unit_test(test_strange),
-        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_drops),       cmocka_unit_test(test_units),
+        cmocka_unit_test(test_verbs),       cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_formats),     cmocka_unit_test(test_strange),
+        cmocka_unit_test(test_rows),        cmocka_unit_test(test_health),
+        cmocka_unit_test(test_health_sums),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,11 +65,15 @@ async def test_page(env):
             mine = {k: v for k, v in page.items() if f"nid=\"{ni}\"" in k}
             names = {k.partition("{")[0] for k in mine}
             assert {"lustre_send_count_total", "lustre_receive_count_total", "lustre_drop_count_total", "lustre_health_value",
-                    "millrace_ni_up", "millrace_ni_available_tx_credits"} <= names, names
+                    "millrace_ni_up", "millrace_ni_available_tx_credits", "millrace_ni_failures_total"} <= names, names
+            health = [v for k, v in sorted(mine.items()) if k.startswith(("millrace_ni_health{", "millrace_ni_recovering{"))]
+            assert health == [1000, 0], mine
             assert sum(v for k, v in mine.items() if k.startswith("lustre_receive_count_total")) > 3, mine
         for node in (c, s):
             assert page[f"millrace_peer_up{{nid=\"{node.nid}\"}}"] == 1
             assert page[f"millrace_peer_received_bytes_total{{nid=\"{node.nid}\"}}"] > 0
+        assert page["millrace_draining"] == 0 and page['millrace_drain_info{state="off"}'] == 1
+        assert page["millrace_nis_unhealthy"] == page["millrace_peer_nis_recovering"] == page["millrace_node_resend_count_total"] == 0
         assert page["millrace_peers_known"] == 2 == page["millrace_peers_connected"], page["millrace_peers_known"]
         failed = [k for k, v in page.items() if k.startswith("millrace_exporter_method_success") and v != 1]
         assert not failed, failed
@@ -324,7 +328,7 @@ async def test_prometheus(env):
         for crowd in (c, s, t):     # their messages are lost with the faults
             crowd.kill()
             env.crowds.remove(crowd)
-        missing = set(p.alerts) - {a for a, _ in p.fired} - {"MillraceReactorBusy"}     # test_busy
+        missing = set(p.alerts) - {a for a, _ in p.fired} - {"MillraceReactorBusy", "MillraceGatewayUnhealthy"}  # test_busy, test_unhealthy
         assert not missing, f"no fault was made for {missing}"
     env.result(f"{len(p.alerts)} alerts, {len(dashboard_queries())} queries")
 
@@ -350,12 +354,14 @@ async def make_faults(env, p, r, sleeper, e1, e2):
     await sleeper.start()
     await r.rpc("tamper_set", port="eth1", direction="out", loss=8)
     await r.rpc("route_add", net="tcp9", gateway="10.1.9.9@tcp")
+    await r.rpc("global_set", health_sensitivity=0)     # so that nothing raises the health
+    await r.rpc("net_set", nid=NEAR, health=900)
     env.fabric.link(env.fabric.ports["r", "eth2"], False)
     stop = asyncio.Event()
     trouble = asyncio.create_task(make_trouble(env, r, stop))
     try:
         await p.fire(("MillraceMethodFails", e2.port), ("MillraceNiDown", e1.port), ("MillracePortDown", e1.port),
-                     ("MillraceGatewayDown", e1.port), ("MillraceRouteDown", e1.port),
+                     ("MillraceGatewayDown", e1.port), ("MillraceRouteDown", e1.port), ("MillraceNiUnhealthy", e1.port),
                      ("MillraceMessagesDropped", e1.port), ("MillraceConnectionsRefused", e1.port),
                      ("MillraceSegmentsResent", e1.port), ("MillraceExporterDown", 9990), ("MillraceRestarted", e1.port),
                      timeout=30)
@@ -409,6 +415,8 @@ async def overload(p, r, c, s, e1):
     await p.fire(("MillraceMessagesWait", e1.port))
     await r.rpc("routing_set", enable=0)
     await p.fire(("MillraceRoutingOff", e1.port))
+    await r.rpc("drain_start")
+    await p.fire(("MillraceDrainLong", e1.port))
 
 
 async def test_busy(env):
@@ -416,6 +424,25 @@ async def test_busy(env):
     series = {f'millrace_reactor_capacity_free{{instance="r", reactor="{name}"}}': values
               for name, values in (("0", "0.05x10"), ("1", "0.2x10"), ("control", "0.05x10"))}
     promised("1m", series, {"8m": ['{alertname="MillraceReactorBusy", alertstate="firing", instance="r", reactor="0", severity="warning"}']})
+
+
+async def test_unhealthy(env):
+    """The alerts about health and the drain, with the times that a site has: they fire for what stays, and not for what recovers within
+    the gap between two recovery pings, nor where another alert says that the NI or the gateway is down."""
+    series = {}
+    for name, values, up in (("low", "900x40", 1), ("well", "1000x40", 1), ("back", "900x18 1000x22", 1), ("down", "0x40", 0)):
+        series.update({f'millrace_ni_health{{instance="r", nid="{name}"}}': values, f'millrace_ni_up{{instance="r", nid="{name}"}}': f"{up}x40",
+                       f'millrace_gateway_health{{instance="r", gateway="{name}"}}': values,
+                       f'millrace_gateway_routes_up{{instance="r", gateway="{name}"}}': f"{up}x40"})
+    series.update({'millrace_draining{instance="r"}': "1x40", 'millrace_draining{instance="s"}': "1x13 0x26"})
+
+    def alert(name, severity="warning", **labels):
+        pairs = {"alertname": name, "alertstate": "firing", "instance": "r", "severity": severity, **labels}
+        return "{" + ", ".join(f'{k}="{v}"' for k, v in pairs.items()) + "}"
+    down = [alert("MillraceNiDown", "critical", nid="down"), alert("MillraceGatewayDown", gateway="down")]
+    drain = alert("MillraceDrainLong")
+    low = [alert("MillraceNiUnhealthy", nid="low"), alert("MillraceGatewayUnhealthy", gateway="low")]
+    promised("1m", series, {"14m": down, "18m": [*down, drain], "22m": [*down, drain, *low], "39m": [*down, drain, *low]})
 
 
 async def test_stuck(env):

@@ -74,6 +74,11 @@ async def test_top(env):
         assert ni and all(amount(x) for x in ni.split(" up ")[1].split()[:2]), screen
         assert "q quit" in foot(screen) and "every 1 s" in foot(screen), screen
 
+        t.keys("v")
+        health = await t.until(lambda s: line_with(s, "HEALTH", "TIMEO") and line_with(s, ROUTER[0], " 1000 ") and s, "the page of the health")
+        assert line_with(health, "0 below full health") and not line_with(health, "REACTOR"), health
+        t.keys("v")
+        await t.until(lambda s: line_with(s, "DROPS "), "the page of the traffic")
         t.keys("s")
         await t.until(lambda s: line_with(s, "PEER by queued") and "by queued" in foot(s), "another order")
         t.keys("+")

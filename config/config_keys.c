@@ -59,9 +59,9 @@ static const struct cfg_key buffers_keys[] = {
 #define GLOBAL_KEYS(...)                                                                           \
     INT("numa_range", numa_range, 0, CFG_MAX_INT, "distance up to which NUMA nodes count as near", \
         KEPT, ##__VA_ARGS__),                                                                      \
-        INT("max_interfaces", max_interfaces, 16, 65535, "number of NIDs accepted from one node",  \
-            KEPT, ##__VA_ARGS__),                                                                  \
-        INT("max_intf", max_interfaces, 16, 65535, NULL, KEPT, .alias = true),                     \
+        INT("max_interfaces", max_interfaces, 16, 65535, "number of NIDs taken of one node",       \
+            .exported = true, ##__VA_ARGS__),                                                      \
+        INT("max_intf", max_interfaces, 16, 65535, NULL, .alias = true),                           \
         INT("discovery", discovery, 0, 1, "discover peers", .exported = true, ##__VA_ARGS__),      \
         INT("drop_asym_route", drop_asym_route, 0, 1,                                              \
             "drop messages that arrive over another route than the answer would take",             \

@@ -239,6 +239,7 @@ static int set_timing(const struct controller *c, const struct cfg *to, struct e
 {
     struct lnet_timing timing = {.check_interval = (unsigned)to->check_interval,
                                  .ping_timeout = (unsigned)to->ping_timeout,
+                                 .max_interfaces = (unsigned)to->max_interfaces,
                                  .source_check = (enum lnet_source_check)to->source_check,
                                  .rules = control_route_rules(to)};
 

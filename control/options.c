@@ -26,6 +26,7 @@ void control_node_opts(const struct cfg *cfg, struct lnet_node_opts *opts)
         .prefix6 = (unsigned)cfg->share_prefix6,
         .check_interval = (unsigned)cfg->check_interval,
         .ping_timeout = (unsigned)cfg->ping_timeout,
+        .max_interfaces = (unsigned)cfg->max_interfaces,
         .egress_share = (unsigned)cfg->egress_share,
         .buffer_wait = (unsigned)cfg->buffer_wait,
         .source_check = (enum lnet_source_check)cfg->source_check,

@@ -356,6 +356,7 @@ static enum cfg_part part_of(const char *path)
         {"routing.", CFG_PART_ROUTING},
         {"global.alive_router_check_interval", CFG_PART_TIMING},
         {"global.router_ping_timeout", CFG_PART_TIMING},
+        {"global.max_interfaces", CFG_PART_TIMING},
         {"global.drop_asym_route", CFG_PART_TIMING},
         {"global.transaction_timeout", CFG_PART_HEALTH},
         {"global.retry_count", CFG_PART_HEALTH},

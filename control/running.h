@@ -22,7 +22,7 @@
 
 enum cfg_part { /* settings that take effect together */
     CFG_PART_ROUTING,
-    CFG_PART_TIMING,    /* check_interval, ping_timeout, source_check, rules for routes */
+    CFG_PART_TIMING,    /* checks of routers, max_interfaces, source_check, rules for routes */
     CFG_PART_HEALTH,    /* sensitivity, recovery, resends, timeouts */
     CFG_PART_ADMISSION, /* egress_share, buffer_wait, guard */
     CFG_PART_ACCESS,    /* the access rules */

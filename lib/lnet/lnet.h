@@ -54,6 +54,7 @@ struct lnet_node_opts {
     unsigned prefix4, prefix6;
     unsigned check_interval; /* s, alive_router_check_interval; 0 = 60 */
     unsigned ping_timeout;   /* s, router_ping_timeout; 0 = 50 */
+    unsigned max_interfaces; /* NIDs taken of a peer's ping info; 0 = LNET_MAX_NI */
     unsigned buffer_wait;    /* s a message may wait for a router buffer, 1..12; 0 = 10 */
     unsigned local_msgs;     /* descriptors for messages of this node itself; 0 = 4096 */
     unsigned guard;          /* rules of wire/guard.h that are on: bits 1 << enum lnet_guard_rule */
@@ -331,11 +332,12 @@ int lnet_routing_set(struct lnet_node *node, bool on, struct err *err);
 
 struct lnet_timing {
     unsigned check_interval, ping_timeout; /* s */
+    unsigned max_interfaces;               /* NIDs taken of a peer's ping info, §3.2 */
     enum lnet_source_check source_check;
     struct lnet_route_rules rules;
 };
 /* At once, `ignore_far_side` with the next answer of each gateway, `check_before_use` for routes
- * that are added. 0 s = as it is, the rest is always taken. -EINVAL. */
+ * that are added. A number of 0 = as it is, the rest is always taken. -EINVAL. */
 int lnet_timing_set(struct lnet_node *node, const struct lnet_timing *set, struct err *err);
 /* Control. */
 void lnet_timing_get(const struct lnet_node *node, struct lnet_timing *out);

@@ -366,8 +366,8 @@ def test_groups():
 
 def test_no_effect():
     """A setting that is kept without effect: the command says so."""
-    for name, value in (("numa_range", "1"), ("max_interfaces", "20")):
-        has(cli("set", name, value)[1], f"millrace: {name} is kept and shown, and has no effect in this version\n")
+    has(cli("set", "numa_range", "1")[1], "millrace: numa_range is kept and shown, and has no effect in this version\n")
+    assert cli("set", "max_interfaces", "20") == ("", "")
     since = "has no effect, as on kernel nodes since Lustre 2.17"
     has(cli("set", "router_sensitivity", "99")[1], f"millrace: router_sensitivity is kept and shown, and {since}\n")
     has(cli("global", "set", "--recovery-interval", "3")[1], "recovery_interval is kept")

@@ -600,7 +600,7 @@ static void test_list_too_long(void **state)
     lnet_body_get_get(&sent_last(LNET_MSG_GET)->hdr, &get);
     assert_int_equal(get.sink_length, SINK_MAX);
     reply_to(sent_last(LNET_MSG_GET), data, SINK_MAX);
-    assert_int_equal(peer_of("10.0.1.0@tcp")->nnis, LNET_PING_MAX_NIDS);
+    assert_int_equal(peer_of("10.0.1.0@tcp")->nnis, LNET_MAX_NI);
     assert_int_equal(sent_count(LNET_MSG_PUT), 1);
     ack_push_only(sent_last(LNET_MSG_PUT));
     assert_int_equal(peer_of("10.0.1.0@tcp")->discovery.error, 0);
@@ -615,7 +615,7 @@ static void test_list_too_long(void **state)
     assert_int_equal(sent_count(LNET_MSG_GET), 2);
     reply_to(sent_last(LNET_MSG_GET), data, len);
     assert_int_equal(sent_count(LNET_MSG_GET), 2);
-    assert_int_equal(peer_of("10.0.1.0@tcp")->nnis, LNET_PING_MAX_NIDS);
+    assert_int_equal(peer_of("10.0.1.0@tcp")->nnis, LNET_MAX_NI);
     assert_null(peer_of("10.0.1.0@tcp")->push.slot);
     assert_int_equal(peer_of("10.0.1.0@tcp")->discovery.error, 0);
     /* cut, although there was room */
@@ -627,6 +627,35 @@ static void test_list_too_long(void **state)
     }
     assert_int_equal(sent_count(LNET_MSG_GET), 5);
     assert_int_equal(peer_of("10.0.1.0@tcp")->discovery.error, -EPROTO);
+    node_down();
+}
+
+/* §3.2: lnet_interfaces_max, at once. The first NIDs of a longer list are taken. */
+static void test_max_interfaces(void **state)
+{
+    static const struct {
+        unsigned max, nids;
+    } steps[] = {{16, 16}, {18, 18}, {65535, 20}};
+    struct lnet_timing t;
+    struct err err;
+    uint8_t data[512];
+    uint32_t len;
+
+    node_up(opts_default());
+    len = long_info(data, sizeof(data), 20);
+    for (unsigned i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        lnet_timing_get(node, &t);
+        t.max_interfaces = steps[i].max;
+        assert_int_equal(lnet_timing_set(node, &t, &err), 0);
+        sent_clear();
+        data[24] = (uint8_t)(3 + i); /* its sequence number */
+        push_bytes(tcp0, N("10.0.1.0@tcp"), data, len);
+        settle();
+        assert_int_equal(sent_count(LNET_MSG_GET), 0);
+        if (sent_count(LNET_MSG_PUT) > 0)
+            ack_push_only(sent_last(LNET_MSG_PUT));
+        assert_int_equal(peer_of("10.0.1.0@tcp")->nnis, steps[i].nids);
+    }
     node_down();
 }
 
@@ -829,6 +858,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_push_discovery_off),
     LNET_TEST(test_push_to_gone),
     LNET_TEST(test_list_too_long),
+    LNET_TEST(test_max_interfaces),
     LNET_TEST(test_other_net),
     LNET_TEST(test_other_route),
     LNET_TEST(test_router_check),

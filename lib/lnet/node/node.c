@@ -99,6 +99,7 @@ int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, 
     node->nshards = reactor_count(opts->env);
     node->timing.check_interval = opts->check_interval ? opts->check_interval : INTERVAL_DEFAULT;
     node->timing.ping_timeout = opts->ping_timeout ? opts->ping_timeout : TIMEOUT_DEFAULT;
+    node->timing.max_interfaces = opts->max_interfaces ? opts->max_interfaces : LNET_MAX_NI;
     node->timing.source_check = opts->source_check;
     node->timing.rules = opts->rules;
     node->guard = opts->guard;

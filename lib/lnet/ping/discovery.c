@@ -364,6 +364,7 @@ static struct discover_event take_reply(struct lnet_ping *p, struct peer *peer,
     peer_table_answers(p->node->peers, peer, true);
     if (gw_ni) /* as if it had pushed this: most of these pings follow a PUSH */
         p->on_push(gw_ni, &p->scratch);
+    lnet_ping_limit(p);
     if (event.kind == DISCOVER_REPLY)
         peer_table_hear(p->node->peers, peer, &p->scratch, lnet_discovery_is_on(p->node));
     return event;
@@ -522,6 +523,7 @@ void lnet_discover_replied(struct lnet_node *node, const struct lnet_nid *nid)
 
     if (!peer)
         return;
+    lnet_ping_limit(node->ping);
     peer_table_answers(node->peers, peer, true);
     if (!peer->features || (is_news(node->ping, peer) && is_asked_for(node->ping, nid)))
         learn(node->ping, peer, nid);

@@ -109,6 +109,15 @@ static inline void lnet_peer_told(struct peer *peer, uint32_t drain)
         peer->push.drain = drain;
 }
 
+/* Removes the NIDs of p->scratch behind the first max_interfaces, before the table of peers gets
+ * it. The status of a gateway's NIs counts however many they are. */
+static inline void lnet_ping_limit(struct lnet_ping *p)
+{
+    uint32_t most = relaxed_load(&p->node->timing.max_interfaces);
+
+    p->scratch.count = p->scratch.count < most ? p->scratch.count : most;
+}
+
 /* ---- recovery.c ---- */
 int lnet_recovery_start(struct lnet_ping *p); /* control, before start */
 void lnet_recovery_fini(struct lnet_ping *p);

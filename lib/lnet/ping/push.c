@@ -81,6 +81,7 @@ static void push_received(struct lnet_ping *p, const struct push_in *in,
     peer = peer_table_get_pusher(node->peers, &ev->initiator, own ? &p->scratch : NULL);
     if (!peer)
         return;
+    lnet_ping_limit(p);
     learn(p, peer, ev);
     lnet_discover_some(p);
 }

@@ -152,6 +152,8 @@ static void store(struct lnet_node *node, const struct lnet_timing *set)
         relaxed_store(&node->timing.check_interval, set->check_interval);
     if (set->ping_timeout)
         relaxed_store(&node->timing.ping_timeout, set->ping_timeout);
+    if (set->max_interfaces)
+        relaxed_store(&node->timing.max_interfaces, set->max_interfaces);
     relaxed_store(&node->timing.source_check, set->source_check);
     relaxed_store(&node->timing.rules.drop_asym_route, set->rules.drop_asym_route);
     relaxed_store(&node->timing.rules.ignore_far_side, set->rules.ignore_far_side);

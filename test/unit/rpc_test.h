@@ -60,6 +60,15 @@ static void fake_fini(struct lnet_ni *ni)
 {
 }
 
+static int fake_set(struct lnet_ni *ni, const struct lnd_tunables *tun, struct err *err)
+{
+    if (tun->conns_per_peer != -1)
+        ni->lnd_tun.conns_per_peer = tun->conns_per_peer;
+    if (tun->timeout != -1)
+        ni->lnd_tun.timeout = tun->timeout;
+    return 0;
+}
+
 static void fake_send(struct lnet_msg *msg)
 {
     lnet_send_done(msg, (struct lnet_result){LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_REMOTE_ERROR});
@@ -85,6 +94,7 @@ static const struct lnd_ops fake = {.name = "tcp",
                                     .ni_quiesce = fake_stop,
                                     .ni_stop = fake_stop,
                                     .ni_fini = fake_fini,
+                                    .ni_set = fake_set,
                                     .send = fake_send,
                                     .peer_abort = fake_abort,
                                     .peer_info = fake_info,

@@ -534,6 +534,64 @@ static void test_push_discovery_off(void **state)
     node_down();
 }
 
+/* `set discovery 0` is published and pushed; then no PUSH teaches a NID and none is sent, until
+ * `set discovery 1`. */
+static void test_set_discovery(void **state)
+{
+    struct lnet_nid from;
+    struct err err;
+
+    node_up(opts_default());
+    from = peer();
+    befriend(tcp0, from);
+    assert_true(published()->features & LNET_PING_DISCOVERY);
+    assert_int_equal(lnet_discovery_set(node, false, &err), 0);
+    settle();
+    assert_false(published()->features & LNET_PING_DISCOVERY);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    assert_push(sent_last(LNET_MSG_PUT), from);
+    ack_push_only(sent_last(LNET_MSG_PUT));
+    sent_clear();
+    for (unsigned on = 0; on < 2; on++) {
+        assert_int_equal(lnet_discovery_set(node, on, &err), 0);
+        push_list(N("10.0.7.1@tcp"), "10.0.7.1@tcp 10.1.7.1@tcp1");
+        settle();
+        assert_int_equal(sent_count(LNET_MSG_PUT), on);
+        assert_int_equal(peer_of("10.1.7.1@tcp1") != NULL, on);
+    }
+    node_down();
+}
+
+static void set_done(void *arg, int rc, const struct err *err)
+{
+    *(int *)arg = rc;
+}
+
+/* `peer set --state`: a PUSH goes to a peer only with its bit MULTI_RAIL. */
+static void test_set_state(void **state)
+{
+    const unsigned known = PEER_DISCOVERED | PEER_NIDS_UPTODATE;
+    const unsigned states[] = {known, known | PEER_MULTI_RAIL};
+    struct lnet_nid from;
+    struct err err;
+    int rc;
+
+    node_up(opts_default());
+    from = peer();
+    befriend(tcp0, from);
+    for (unsigned i = 0; i < 2; i++) {
+        rc = 1;
+        assert_int_equal(lnet_peer_set(node, &from, -1, states[i], set_done, &rc, &err), 0);
+        settle();
+        assert_int_equal(rc, 0);
+        ON(0, lnet_ni_link(tcp1, i == 1));
+        ON(0, lnet_ni_link(ib0, i == 0));
+        settle();
+        assert_int_equal(sent_count(LNET_MSG_PUT), i);
+    }
+    node_down();
+}
+
 /* A peer that is deleted, with a PUSH that waits and with one on its way: no PUSH is sent for it
  * any more, and the slot of the other comes free with the ACK. */
 static void test_push_to_gone(void **state)
@@ -856,6 +914,8 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_push_of_another),
     LNET_TEST(test_ping_of_new),
     LNET_TEST(test_push_discovery_off),
+    LNET_TEST(test_set_discovery),
+    LNET_TEST(test_set_state),
     LNET_TEST(test_push_to_gone),
     LNET_TEST(test_list_too_long),
     LNET_TEST(test_max_interfaces),

@@ -303,6 +303,9 @@ static void test_ageing_data_and_link(void **state)
 static void test_ageing_settings(void **state)
 {
     struct lnet_node_opts o = opts_default();
+    struct lnet_nid from, to;
+    struct lnet_timing t;
+    struct err err;
 
     o.check_interval = 5;
     o.ping_timeout = 2;
@@ -310,6 +313,17 @@ static void test_ageing_settings(void **state)
     pass(5 * SEC);
     assert_int_equal(status_of(tcp0), LNET_NI_UP);
     pass(3 * SEC);
+    assert_int_equal(status_of(tcp0), LNET_NI_DOWN);
+    from = peer_on(0, 0, "tcp", 0);
+    to = peer_on(0, 1, "tcp1", 0);
+    t = node->timing; /* and at once when it is set */
+    t.ping_timeout = 20;
+    assert_int_equal(lnet_timing_set(node, &t, &err), 0);
+    arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 500));
+    settle();
+    pass(20 * SEC);
+    assert_int_equal(status_of(tcp0), LNET_NI_UP);
+    pass(7 * SEC);
     assert_int_equal(status_of(tcp0), LNET_NI_DOWN);
     node_down();
     o.routing = false; /* an end node does not age */

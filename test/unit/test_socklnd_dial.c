@@ -268,6 +268,25 @@ static void test_connect_timeout(void **state)
     assert_int_equal(core.sent[0].result.health, LNET_HEALTH_NETWORK_TIMEOUT);
 }
 
+/* `net set --lnd-timeout` counts from the next attempt on. */
+static void test_timeout_at_run_time(void **state)
+{
+    struct lnd_tunables tun = {.conns_per_peer = -1, .timeout = 5, .tos = -1};
+    struct fake_stream *s;
+    struct err err = {0};
+
+    (void)state;
+    assert_int_equal(lnd_sock_ops.ni_set(fake_ni(), &tun, &err), 0);
+    send_small();
+    fake_advance(2000);
+    s = fake_dialled();
+    fake_advance(5 * FAKE_SEC - 10000);
+    assert_false(s->closed);
+    fake_advance(20000);
+    assert_true(s->closed);
+    expect_done(1, LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_NETWORK_TIMEOUT);
+}
+
 static void test_no_hello(void **state)
 {
     struct fake_stream *s;
@@ -827,6 +846,7 @@ int main(void)
         TEST(test_connect_ends),
         TEST(test_back_off),
         TEST(test_connect_timeout),
+        TEST(test_timeout_at_run_time),
         TEST(test_no_hello),
         TEST(test_eof_instead_of_hello),
         TEST(test_wrong_answers),

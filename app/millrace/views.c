@@ -499,7 +499,7 @@ static const struct cli_view views[] = {
     {"global show", .wrap = "global"},
     {"admission show", .wrap = "admission"},
     {"buffers show", .edit = edit_buffers},
-    {"debug recovery", .edit = edit_recovery},
+    {"debug recovery", &yaml_style_wide, .edit = edit_recovery},
     {"drops", .params = ALL_DROPS, .edit = edit_counts},
     {"counters", .edit = edit_counts,
      .params = CLI_PARAMS(CLI_FLAG("all", 'a', "also counters that did not change"))},

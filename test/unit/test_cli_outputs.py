@@ -21,8 +21,10 @@ import lnetctl_shape  # noqa: E402
 from own_port import own_port  # noqa: E402
 
 DEADLINE = 60.0
+MULTI_RAIL_SHOW = "lnetctl net show -v 3; lnetctl peer show -v 3; lnetctl route show -v 3"
 
 MILLRACED, MILLRACE, OUTPUTS, DIFFERENCES = sys.argv[1:5]
+SPECIFICATION = os.path.join(os.path.dirname(DIFFERENCES), "protocol/lnet-core.md")
 DIR = tempfile.TemporaryDirectory(prefix="millrace-test-")
 PORT = own_port("127.0.1.1", "127.0.1.2", "127.0.1.3")
 
@@ -110,6 +112,27 @@ def recorded_ping():
     return match.group(1)
 
 
+def in_transcript(node, command, key):
+    """A section of what a command printed on a node of the transcript M-all, which has several commands in one line."""
+    match = re.search(rf"^### \[[\d:]+\] {node}\$ {re.escape(command)}\n(.*?)^--- rc=0", transcript("M-all"), re.M | re.S)
+    assert match, f"{node} did not run {command}"
+    part = re.search(rf"^{key}:\n(?:[ -].*\n)+", match[1], re.M)
+    assert part, f"{command} printed no {key}"
+    return part[0]
+
+
+def specified(section, *lines):
+    """The first sample below a heading of the specification. Each of lines says what else it has: (pattern, replacement)."""
+    with open(SPECIFICATION, encoding="utf-8") as f:
+        text = re.search(rf"^### {re.escape(section)} .*?(?=^##)", f.read(), re.M | re.S)[0]
+    text = next(t for t in re.findall(r"^```\n(.*?)^```", text, re.M | re.S) if not t.startswith("lnetctl"))
+    text = re.sub(r" +# .*", "", text)
+    for pattern, replacement in lines:
+        text, n = re.subn(pattern, replacement, text, count=1)
+        assert n, f"{pattern} is not in the sample of §{section}"
+    return lnetctl_shape.shape(text)
+
+
 def at_level(kernel, level):
     """What of a shape of -v 4 is shown at a lower verbosity."""
     return {path: entry for path, entry in kernel.items()
@@ -132,8 +155,54 @@ def comparisons(router, client):
             for level in 0, 1, 2, 3:
                 command = f"{what} show -v {level}"
                 yield role, command, at_level(kernel, level), lnetctl_shape.shape(node.cli(*command.split()))
+        assert node.cli("stats", "reset") == ""
+        yield both(role, node, name, "stats show")
         yield role, "peer list", lnetctl_shape.shape(PEER_LIST), lnetctl_shape.shape(node.cli("peer", "list"))
         yield role, "ping", lnetctl_shape.shape(recorded_ping()), lnetctl_shape.shape(node.cli("ping", "127.0.1.2@tcp"))
+    for what, command in ("net", "net show -v 3"), ("peer", "peer show -v 3"), ("route", "route show -v"):
+        kernel = in_transcript("vm61", MULTI_RAIL_SHOW, what)
+        yield "end node of several NIs", command, lnetctl_shape.shape(kernel), lnetctl_shape.shape(client.cli(*command.split()))
+    discover = in_transcript("vm61", "lnetctl discover 192.168.20.65@tcp1", "discover")
+    yield "end node", "discover", lnetctl_shape.shape(discover), lnetctl_shape.shape(client.cli("discover", "127.0.1.2@tcp"))
+    yield from health_and_policies(client)
+
+
+def in_recovery(node, option, *command):
+    """What debug recovery prints just after health was set; a ping that is answered soon ends the recovery."""
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        node.cli(*command, "--health", "500")
+        printed = node.cli("debug", "recovery", option)
+        if printed:
+            return lnetctl_shape.shape(printed)
+    raise AssertionError(f"debug recovery {option} is empty after {command}")
+
+
+def health_and_policies(client):
+    """As comparisons(), of what shows something after other commands only. What no node was recorded with has the columns of the
+    specification's samples."""
+    recovery = in_transcript("vm63", "lnetctl peer show -v 3; lnetctl debug recovery -p; lnetctl debug recovery -l; dmesg | tail -4",
+                             "Peer NI recovery")
+    yield "end node", "debug recovery -p", lnetctl_shape.shape(recovery), in_recovery(client, "-p", "peer", "set", "--nid", "127.0.1.2@tcp")
+    yield "end node", "debug recovery -l", lnetctl_shape.shape(recovery.replace("Peer NI", "Local NI")), \
+        in_recovery(client, "-l", "net", "set", "--net", "tcp")
+    client.cli("peer", "add", "--prim_nid", "127.0.1.3@tcp1")
+    for rule in ("--src 127.0.1.1@tcp --dst 127.0.1.[2-3]@tcp1", "--dst 127.0.1.3@tcp1 --rte 127.0.1.2@tcp", "--dst tcp1 --priority 3"):
+        client.cli("udsp", "add", *rule.split())
+    yield "end node", "udsp show", specified("8.3", (r"( +)dst: .*\n", r"\g<0>\1rte: 127.0.1.2@tcp\n")), \
+        lnetctl_shape.shape(client.cli("udsp", "show"))
+    info = re.sub(r"^( +)nid priority: -1\n", r"\g<0>\1Preferred gateway NIDs:\n\1      NID-0: 10.0.0.1@tcp\n"
+                  r"\1Preferred source NIDs:\n\1      NID-0: 10.0.0.1@tcp\n", recorded("B-client", "peer show -v 4"), flags=re.M)
+    yield "end node", "peer show -v 4 with policies", lnetctl_shape.shape(info), \
+        lnetctl_shape.shape(client.cli("peer", "show", "--nid", "127.0.1.3@tcp1", "-v", "4"))
+    client.cli("udsp", "del", "--all")
+    client.cli("peer", "del", "--prim_nid", "127.0.1.3@tcp1")
+    client.cli("fault", "drop", "add", "-s", "10.9.0.1@tcp", "-d", "*", "-r", "1")
+    client.cli("fault", "delay", "add", "-s", "10.9.0.1@tcp", "-d", "*", "-r", "1", "-l", "1")
+    yield "end node", "fault drop show", specified("9.2"), lnetctl_shape.shape(client.cli("fault", "drop", "show"))
+    yield "end node", "fault delay show", \
+        specified("9.2", ("da_rate: .*", "la_rate: 0"), (r"( +)da_interval: .*\n", r"\1la_interval: 0\n\1la_latency: 1\n"),
+                  ("ds_dropped", "ls_delayed")), lnetctl_shape.shape(client.cli("fault", "delay", "show"))
 
 
 def read_differences():

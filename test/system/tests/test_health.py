@@ -73,7 +73,7 @@ async def test_peer_falls_and_recovers(env):
         async def counted(n=i + 1):
             return await lost(r, before) >= n
         await env.until_async(counted, f"message {i} is lost", 30)
-    assert debug_recovery(env, r, "-p") == f"Peer NI recovery:\n    nid-0: {s.nid}\n"
+    assert debug_recovery(env, r, "-p") == f"Peer NI recovery:\n      nid-0: {s.nid}\n"
     assert debug_recovery(env, r, "-l") == ""
     row = await stats_of(r, s.nid)
     timeouts = (await r.rpc("stats_get"))["response_timeout_count"]

@@ -10,6 +10,7 @@ Runs on the loopback interface with a port of its own. Exits non-zero at the fir
 import json
 import lzma
 import os
+import random
 import re
 import signal
 import socket
@@ -286,6 +287,30 @@ def test_udsp():
     assert cli("udsp", "show")[0] == UDSP
     cli("udsp", "del", "--all")
     assert cli("udsp", "show") == ("", "")
+
+
+def test_udsp_round_trip():
+    """What udsp show, export, export --backup and config show print imports to the same policies in the same order, §8.3, §10.7."""
+    dice = random.Random(8)
+    src, nids = ["tcp", "tcp1", "o2ib", "127.0.3.2@tcp"], ["*@tcp", "10.1.1.[1-5]@tcp", "10.[0-7/2].*.*@o2ib1", "127.0.3.7@tcp"]
+    for _ in range(6):
+        kinds = {}
+        while len(kinds) < 6:
+            kind = dice.choice((["-s", dice.choice(src)], ["-d", dice.choice(src + nids)], ["-s", dice.choice(nids), "-d", dice.choice(src)],
+                                ["-d", dice.choice(nids), "-r", dice.choice(nids)]))
+            priority = ["-p", str(dice.randrange(1 << 31))] if len(kind) == 2 and dice.random() < 0.7 else []
+            if kinds.setdefault(str(kind), kind) is kind:  # another one with the same NIDs may be refused
+                cli("udsp", "add", *kind, *priority, *(["-i", str(dice.randrange(4))] if dice.random() < 0.5 else []))
+        shown = cli("udsp", "show")[0]
+        exported, backup = cli("export")[0], cli("export", "--backup")[0]
+        assert shown.count("- idx: ") == 6 and exported.endswith(shown) and backup.endswith(shown), (shown, backup)
+        document = cli("config", "show")[0]
+        for text, command in ((shown, "import"), (exported, "import --add"), (backup, "config apply --merge -"), (document, "config apply -")):
+            cli("import", "--del", stdin=shown)
+            assert cli("udsp", "show") == ("", "")
+            cli(*command.split(), stdin=text)
+            assert cli("udsp", "show")[0] == shown, (command, shown)
+        cli("udsp", "del", "--all")
 
 
 def test_udsp_info():

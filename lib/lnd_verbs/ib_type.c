@@ -18,9 +18,9 @@ static const struct lnd_setting tunables[] = {
     [IB_TUN_HIW] = {"peercredits_hiw", .min = -1, .max = 65535,
                     .help = "o2ib: credits owed to a peer from which on they are returned by "
                             "themselves; 0 = default"},
-    [IB_TUN_MAP_ON_DEMAND] = {"map_on_demand", LND_BOOL_OR_INT, -1, 256, .kept = true},
     [IB_TUN_CONCURRENT_SENDS] = {"concurrent_sends", .min = -1, .max = 65535,
                                  .help = "o2ib: messages under way on a connection; 0 = default"},
+    [IB_TUN_MAP_ON_DEMAND] = {"map_on_demand", LND_BOOL_OR_INT, -1, 256, .kept = true},
     {"fmr_pool_size", .min = -1, .max = INT_MAX, .kept = true},
     {"fmr_flush_trigger", .min = -1, .max = INT_MAX, .kept = true},
     {"fmr_cache", .min = -1, .max = INT_MAX, .kept = true},

@@ -7,8 +7,8 @@
 
 enum ib_tunable {
     IB_TUN_HIW,
-    IB_TUN_MAP_ON_DEMAND,
     IB_TUN_CONCURRENT_SENDS,
+    IB_TUN_MAP_ON_DEMAND,
 };
 
 enum ib_option {

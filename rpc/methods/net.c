@@ -61,8 +61,9 @@ static void add_own(json_t *map, const struct lnd_setting *s, int used, int docu
         json_object_set_new(map, s->name, json_integer(value));
 }
 
-/* In the order of lnetctl. */
-static json_t *lnd_tunables(lnet_net_t net, const struct lnd_tunables *tun, const struct cfg_ni *ni)
+/* In the order of lnetctl. document: of the NI there; NULL: it is not there. */
+static json_t *lnd_tunables(lnet_net_t net, const struct lnd_tunables *tun,
+                            const struct lnd_tunables *document)
 {
     const struct lnd_type *type = lnd_type_of(net);
     json_t *map = json_object();
@@ -70,7 +71,7 @@ static json_t *lnd_tunables(lnet_net_t net, const struct lnd_tunables *tun, cons
     for (unsigned i = 0; type && i < type->tunable_count; i++) {
         unsigned slot = lnd_slot(type, i);
 
-        add_own(map, &type->tunables[i], tun->own[slot], ni ? ni->conf.lnd_tun.own[slot] : -1);
+        add_own(map, &type->tunables[i], tun->own[slot], document ? document->own[slot] : -1);
     }
     json_object_set_new(map, "conns_per_peer", json_integer(tun->conns_per_peer));
     json_object_set_new(map, "timeout", json_integer(tun->timeout));
@@ -78,8 +79,8 @@ static json_t *lnd_tunables(lnet_net_t net, const struct lnd_tunables *tun, cons
     return map;
 }
 
-/* Returns the entry of an NI in the document; NULL: none. */
-static const struct cfg_ni *document_ni(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
+/* Returns the tunables of an NI in the document; NULL: it is not there. */
+static const struct lnd_tunables *in_document(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
 {
     const struct cfg *cfg = rpc_document(ctx);
     unsigned i;
@@ -88,7 +89,7 @@ static const struct cfg_ni *document_ni(const struct rpc_ctx *ctx, const struct 
         const struct cfg_ni *of = &cfg->ni[i];
 
         if (of->conf.net == ni->net && of->live.known && nid_same(&of->live.nid, &ni->nid))
-            return of;
+            return &of->conf.lnd_tun;
     }
     return NULL;
 }
@@ -149,7 +150,7 @@ static json_t *ni_row(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
                         .next_ping_us = relaxed_load(&ni->next_ping_us),
                         .dev_cpt = -1,
                         .tun = &ni->tun,
-                        .lnd_tunables = lnd_tunables(ni->net, &ni->lnd_tun, document_ni(ctx, ni)),
+                        .lnd_tunables = lnd_tunables(ni->net, &ni->lnd_tun, in_document(ctx, ni)),
                         .own = ni_own(ctx, ni)};
 
     v.down = v.fatal || relaxed_load(&ni->status) == LNET_NI_DOWN;
@@ -176,7 +177,7 @@ static json_t *absent_row(const struct rpc_ctx *ctx, const struct lnet_ni_conf *
                         .fatal = true,
                         .dev_cpt = -1,
                         .tun = &conf->tun,
-                        .lnd_tunables = lnd_tunables(conf->net, &conf->lnd_tun, NULL)};
+                        .lnd_tunables = lnd_tunables(conf->net, &conf->lnd_tun, &conf->lnd_tun)};
 
     return view_row(ctx, &v);
 }

@@ -234,7 +234,7 @@ static int teardown(void **state)
 /* Calls a method with params (JSON, "" = none) and waits for the response. */
 static inline void call(const char *method, const char *params)
 {
-    char text[512];
+    char text[1024];
 
     json_decref(answer);
     answer = NULL;
@@ -286,6 +286,20 @@ static inline json_t *at(json_t *value, const char *path)
     if (!value)
         fail_msg("there is no %s", path);
     return value;
+}
+
+/* Its keys are these, in this order. */
+static inline void is_in_order(json_t *object, const char *keys)
+{
+    char all[512] = "";
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(object, key, value) {
+        strcat(all, all[0] ? "," : "");
+        strcat(all, key);
+    }
+    assert_string_equal(all, keys);
 }
 
 #define IS(value, path, text) assert_string_equal(json_string_value(at(value, path)), text)

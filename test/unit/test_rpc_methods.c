@@ -79,20 +79,6 @@ static void test_errors_are_whole(void **state)
     assert_non_null(strstr(TEXT(answer, "error/message"), "gateway is not a NID (\"frob\")"));
 }
 
-/* Its keys are these, in this order. */
-static void is_in_order(json_t *object, const char *keys)
-{
-    char all[512] = "";
-    const char *key;
-    json_t *value;
-
-    json_object_foreach(object, key, value) {
-        strcat(all, all[0] ? "," : "");
-        strcat(all, key);
-    }
-    assert_string_equal(all, keys);
-}
-
 /* ---- nets ---- */
 
 static void test_net_get(void **state)

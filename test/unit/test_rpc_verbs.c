@@ -120,8 +120,10 @@ static struct lnet_ni_conf absent_conf(void)
     return cfg_running_get(control.running)->ni[0].conf;
 }
 
-#define O2IB_NI "{nid: 10.2.0.1@o2ib, lnd tunables: {ntx: 512}}"
-#define ROUTE   "route: [{net: o2ib7, gateway: 10.2.0.9@o2ib}]\n"
+#define O2IB_NI                                                                                    \
+    "{nid: 10.2.0.1@o2ib, lnd tunables: {peercredits_hiw: 4, map_on_demand: 1, "                   \
+    "concurrent_sends: 8, fmr_pool_size: 512, fmr_flush_trigger: 384, fmr_cache: 1, ntx: 512}}"
+#define ROUTE "route: [{net: o2ib7, gateway: 10.2.0.9@o2ib}]\n"
 #define DOCUMENT(o2ib_nis, route)                                                                  \
     "net: [{net type: o2ib, local NI(s): [" o2ib_nis "]}, "                                        \
     "{net type: tcp, local NI(s): [{nid: 10.0.0.1@tcp, interfaces: {0: eth0}}, "                   \
@@ -207,9 +209,10 @@ static void test_which(void **state)
     assert_false(control_absent_net(&control, tcp));
 }
 
+/* `lnd tunables` as test/golden/outputs/C-vm1.txt.xz has them. */
 static void test_shown(void **state)
 {
-    json_t *nets = at(checked("net_get", "[\"o2ib\"]"), "net"), *r;
+    json_t *nets = at(checked("net_get", "[\"o2ib\"]"), "net"), *tun, *r;
     size_t n;
 
     assert_int_equal(json_array_size(nets), 1);
@@ -217,6 +220,11 @@ static void test_shown(void **state)
     IS(nets, "0/local NI(s)/0/status", "down");
     IS(nets, "0/local NI(s)/0/reason", "this host has no RDMA device");
     assert_int_equal(NUMBER(nets, "0/local NI(s)/0/health stats/fatal_error"), 1);
+    tun = at(nets, "0/local NI(s)/0/lnd tunables");
+    is_in_order(tun, "peercredits_hiw,concurrent_sends,map_on_demand,fmr_pool_size,"
+                     "fmr_flush_trigger,fmr_cache,ntx,conns_per_peer,timeout,tos");
+    assert_true(json_is_true(at(tun, "map_on_demand")));
+    assert_int_equal(NUMBER(tun, "ntx"), 512);
     r = checked("verbs_get", "");
     assert_int_equal(json_array_size(at(r, "verbs")), 0);
     IS(r, "absent/0/net", "o2ib");

@@ -7,7 +7,9 @@ paragraph in SECTIONS: "needs push", "cached flag". A test names them in a comme
 apply to this router, or that it does not have, is listed with its reason. The rows of §7.1 to §7.6 are in test_lnet_rails.c.
 
 A difference of versions in §13 is a row of the table in docs/testing.md, with tests that are there, or it is in OTHER_VERSIONS: it
-concerns no peer, discovery or gateway.
+concerns no peer, discovery, gateway or health.
+
+A row of §12.2 (tests of sanity-lnet.sh) is a row of another table there, with tests that are there or the reason why it has none.
 
 usage: rows.py [list]
 """
@@ -57,7 +59,6 @@ SECTIONS = {
 }
 OTHER_VERSIONS = {
     "IDL header structs", "header validation in parse", "large NIDs on data path", "acceptor request v2", "LND numbers", "magics",
-    "own message past deadline dropped before send", "local NI health 0/1000 changes status", "single-rail local failure lowers local health",
     "fault CLI", "YAML booleans / transport"}
 FUNCTION = re.compile(r"(?:static )?void (\w+)\(void \*\*state\)")
 
@@ -118,8 +119,32 @@ def check(number, section):
 def table(name, heading):
     """The rows of the table of a section, without its head."""
     with open(os.path.join(ROOT, name), encoding="utf-8") as f:
-        part = re.search(rf"^## {heading}\n.*?(?=^## |\Z)", f.read(), re.M | re.S).group(0)
+        part = re.search(rf"^##+ {heading}\n.*?(?=^##+ |\Z)", f.read(), re.M | re.S).group(0)
     return [[cell.strip() for cell in line.strip("| \n").split(" | ")] for line in part.splitlines() if line.startswith("| ")][1:]
+
+
+def is_test(path, name):
+    """Whether a file of unit or system tests has this test, and its program runs it."""
+    pattern = rf"TEST\({name}\)|unit_test\({name}\)" if path.endswith(".c") else rf"^(async )?def {name}\("
+    for folder in ("test/unit", "test/system/tests"):
+        whole = os.path.join(ROOT, folder, path)
+        if path and os.path.exists(whole):
+            with open(whole, encoding="utf-8") as f:
+                return bool(re.search(pattern, f.read(), re.M))
+    return False
+
+
+def check_cell(topic, cell):
+    """Returns the faults of a cell of docs/testing.md that names tests: `FILE`: `TEST`, `TEST`, `FILE`: `TEST`."""
+    path, found, faults = "", 0, []
+    for name in re.findall(r"`([^`]+)`", cell):
+        if name.endswith((".c", ".py")):
+            path = name
+            continue
+        found += 1
+        if not is_test(path, name):
+            faults.append(f"docs/testing.md: {topic}: {path} has no test {name}")
+    return faults if found else [f"docs/testing.md: {topic}: no test"]
 
 
 def check_versions():
@@ -127,23 +152,30 @@ def check_versions():
     shown, faults = {row[0]: row[-1] for row in table("docs/testing.md", "Versions of kernel nodes")}, []
     faults += [f"§13 {topic}: it has no row in docs/testing.md" for topic in sorted(topics - set(shown) - OTHER_VERSIONS)]
     faults += [f"§13 {topic}: it is not there" for topic in sorted((set(shown) | OTHER_VERSIONS) - topics)]
-    for topic, cell in shown.items():
-        path, found = "", 0
-        for name in re.findall(r"`([^`]+)`", cell):
-            if name.endswith(".c"):
-                path = name
-                continue
-            found += 1
-            with open(os.path.join(ROOT, "test/unit", path), encoding="utf-8") as f:
-                if not re.search(rf"TEST\({name}\)|unit_test\({name}\)", f.read()):
-                    faults.append(f"docs/testing.md: {topic}: {path} has no test {name}")
-        if not found:
-            faults.append(f"docs/testing.md: {topic}: no test")
+    faults += [fault for topic, cell in shown.items() for fault in check_cell(f"§13 {topic}", cell)]
     for fault in faults:
         print(fault)
     print(f"§13: {len(shown)} of {len(topics)} differences have a row in docs/testing.md, {len(OTHER_VERSIONS)} concern other parts")
     return bool(faults)
 
 
+def check_sanity():
+    numbers = [row[0] for row in table("docs/protocol/lnet-core.md", r"12\.2 .*?")]
+    rows = [row + [""] * (3 - len(row)) for row in table("docs/testing.md", r"Tests of sanity-lnet\.sh")]
+    without, faults = [row[0] for row in rows if row[1] == "–"], []
+    if [row[0] for row in rows] != numbers:
+        missing, more = set(numbers) - {row[0] for row in rows}, {row[0] for row in rows} - set(numbers)
+        faults.append(f"docs/testing.md: rows of §12.2 that are missing {sorted(missing)}, that §12.2 does not have {sorted(more)}, or another order")
+    for number, tests_of, why in rows:
+        if number not in without:
+            faults += check_cell(f"§12.2 {number}", tests_of)
+        elif not why:
+            faults.append(f"docs/testing.md: §12.2 {number}: neither a test nor a reason")
+    for fault in faults:
+        print(fault)
+    print(f"§12.2: rows covered: {len(rows) - len(without)} of {len(numbers)}, {len(without)} have a reason why not")
+    return bool(faults)
+
+
 if __name__ == "__main__":
-    sys.exit(any([*(check(number, section) for number, section in SECTIONS.items()), check_versions()]))
+    sys.exit(any([*(check(number, section) for number, section in SECTIONS.items()), check_versions(), check_sanity()]))

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Health under load: a thousand peers that fail at once. docs/protocol/lnet-core.md §6, §6.3; docs/architecture.md "Shares and
+eviction" has the limits of recovery pings."""
+
+import asyncio
+import ipaddress
+import json
+import os
+import subprocess
+import sys
+
+from lnetpy import nid as N
+from lnetpy.crowd import MASK, pairs
+from lnetpy.crowd_scene import BYSTANDERS, FAR, FAR_BYSTANDERS, NEAR, SECOND, WRITERS, allowed, until_done, wide_router
+from lnetpy.scene import beside_one, cases, crowded, deadline, only
+
+PROGRAM = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lnetpy", "failing.py")
+NEAR2 = "10.1.0.2@tcp"              # the second router's, beside SECOND
+PEERS = 1000
+REACTORS, A_SECOND, UNDER_WAY = 2, 32, 128      # recovery pings: of a reactor in a second, and of all at once
+ANSWER, TICK, RECONNECT = 5, 1, 2   # s: until a ping counts as not answered; between two looks; between attempts to connect
+GAP = 4                             # max_recovery_ping_interval, s
+LIMIT = 10                          # recovery_limit, s
+STORM, CONTROL = 10, 6              # s that the rate of the bystanders is measured
+RATE = 0.9                          # of that beside a storm at another router
+
+
+class Storm:
+    """1,000 nodes on the far side of a router, behind one host, and four nodes that write to each of them twice in a second."""
+
+    def __init__(self, env, name, nids, first, host):
+        self.env, self.name, self.nids, self.first, self.host = env, name, nids, first, host
+        self.net = f"{first.rsplit('.', 2)[0]}.0.0/{MASK}"
+        self.row, self.rest_of_line = {}, b""
+
+    async def start(self):
+        env, settings = self.env, {"timeout": 5, "memory": 1024, "extra": f"  min_reconnect: 1\n  max_reconnect: {RECONNECT}\n  max_connections: 16384\n"}
+        if env.transport == "port":
+            settings["ports"] = [{"name": f"eth{i}", "addresses": [f"{N.parse(n).ip}/{MASK}"], "duplicate_check": False}
+                                 for i, n in enumerate(self.nids)]
+            settings["ports"][1]["routes"] = [{"to": self.net, "via": self.host}]
+        self.r, self.rest = await wide_router(env, f"r{self.name}", self.nids, **settings)
+        if env.transport == "kernel":
+            self.r.ns.ip(f"route add {self.net} via {self.host}")
+        await self.r.rpc("global_set", max_recovery_ping_interval=GAP)
+        env.fabric.attach(self.name, "tcp1", "eth0", f"{self.host}/{MASK}")
+        host = env.fabric.host(self.name)
+        host.ip(f"route add local {self.net} dev lo")
+        host.sysctl(net__core__somaxconn=4096)
+        self.proc = host.popen([sys.executable, PROGRAM, "--router", self.nids[1], "--first", self.first, "--count", str(PEERS)],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        os.set_blocking(self.proc.stdout.fileno(), False)
+        await self.until("all are connected", lambda row: row["connected"] == PEERS)
+        self.do("push")
+        await self.until("the router has heard of all", lambda row: row["acked"] == PEERS)
+        start = ipaddress.ip_address(self.first.split("@")[0])
+        self.writers = await env.crowd(f"w{self.name}", f"10.1.{self.host.rsplit('.')[-1]}.1@tcp", 4)
+        await self.writers.nodes(self.nids[0])
+        peers = [f"{start + i}@tcp1" for i in range(PEERS)]
+        self.load = await self.writers.load(pairs(self.writers.nids * (PEERS // 4), peers), kind="send", size=100, every=2.0)
+        await self.until("messages for all", lambda row: row["puts"] >= PEERS)
+        return self
+
+    def do(self, word):
+        self.proc.stdin.write(word.encode() + b"\n")
+        self.proc.stdin.flush()
+
+    def last(self):
+        *lines, self.rest_of_line = (self.rest_of_line + (self.proc.stdout.read() or b"")).split(b"\n")
+        self.row = json.loads(lines[-1]) if lines else self.row
+        assert self.proc.poll() is None, f"it has ended: {self.proc.stderr.read().decode()[-300:]}"
+        return self.row
+
+    async def until(self, what, condition, timeout=60):
+        await self.env.until(lambda: self.last() and condition(self.row), f"{what}: {self.row}", timeout)
+        return self.row
+
+    async def queued(self):
+        return (await self.r.rpc("recovery_get", peer=True))["total"]
+
+    async def health(self):
+        """Rows `health stats` of the peer NIs that fail."""
+        net = ipaddress.ip_network(self.net)
+        return [row["health stats"] for nid, row in (await self.r.peers()).items() if ipaddress.ip_address(nid.split("@")[0]) in net]
+
+    async def stop(self):
+        await self.load.stop()
+        self.proc.kill()
+        self.proc.wait()
+
+
+async def rate_of(env, load, seconds, meanwhile=None):
+    """Answered requests in a second."""
+    begun, before = env.now(), (await load.sum())["done"]
+    await (meanwhile or asyncio.sleep(seconds))
+    return ((await load.sum())["done"] - before) / (env.now() - begun)
+
+
+async def control(env, beside):
+    """The rate of the bystanders while as many nodes of another router fail."""
+    other = await Storm(env, "many2", (NEAR2, SECOND), "10.66.0.1@tcp1", "10.2.0.8").start()
+    other.do("fail")
+    await env.until_async(other.queued, "a storm at the other router", 20)
+    rate = await rate_of(env, beside, CONTROL)
+    await other.stop()
+    other.writers.kill()
+    env.crowds.remove(other.writers)
+    await other.r.stop()
+    return rate
+
+
+def due(seconds):
+    """The most pings to one peer NI so long after its failure: after 1, 3 and 7 s, and then each GAP."""
+    times, gap = [1], 2
+    while times[-1] <= seconds + TICK:
+        times.append(times[-1] + gap)
+        gap = min(2 * gap, GAP)
+    return len(times) - 1
+
+
+async def refused(env, storm, begun):
+    """All connections are refused, so each ping fails at once. The router's counters of pings are within its limits."""
+    await env.until_async(lambda: all_queued(storm), "all are in recovery", 30)
+    before, at = sum(h["ping_count"] for h in await storm.health()), env.now()
+    await asyncio.sleep(STORM / 2)
+    rows, took = await storm.health(), env.now() - at
+    pings = sum(h["ping_count"] for h in rows) - before
+    most = max(h["ping_count"] for h in rows)
+    env.result(f"{len(rows)} in recovery, {pings} pings in {took:.1f} s, at most {most} to one")
+    assert len(rows) == PEERS, len(rows)
+    assert 0 < pings <= REACTORS * A_SECOND * (took + TICK), pings
+    assert most <= due(env.now() - begun), (most, env.now() - begun)
+
+
+async def all_queued(storm):
+    return await storm.queued() == PEERS
+
+
+async def mute(env, storm):
+    """They take connections and messages, and answer no ping: as many arrive as may be under way."""
+    storm.do("mute")
+    begun = env.now()
+    await storm.until("pings come", lambda row: row["pings"] and row["puts"])
+    await asyncio.sleep(STORM / 2)
+    row, took = storm.last(), env.now() - begun
+    env.result(f"{row['pings']} pings of {row['pinged']} peer NIs arrived in {took:.1f} s, at most {row['second']} in a second")
+    # A ping waits for its connection for ANSWER at most, so in five seconds those of ten may come.
+    assert row["five"] <= 2 * UNDER_WAY and row["each"] <= took / GAP + 2, row
+
+
+async def answers(env, storm):
+    """The peers are back, and say nothing by themselves."""
+    storm.do("answer")
+    begun = env.now()
+
+    async def none():
+        return not await storm.queued()
+    bar = 1.25 * PEERS / (REACTORS * A_SECOND) + GAP + TICK + RECONNECT + ANSWER    # the reactors have not just as many each
+    limit = await allowed(env, bar, storm.writers)
+    await env.until_async(none, f"no peer NI is in recovery after {limit:.1f} s", limit)
+    env.result(f"all healthy {env.now() - begun:.1f} s after they were back, at most {bar:.1f} s")
+
+
+async def aged(env, storm, begun):
+    """recovery_limit seconds after the last message of a peer NI its pings end, though messages to it go on failing."""
+    async def none():
+        return not await storm.queued()
+    assert await env.until_async(storm.queued, "some are in recovery", 20)
+    limit = await allowed(env, LIMIT + 2 * TICK, storm.writers)
+    await env.until_async(none, f"no peer NI is in recovery after {limit:.1f} s", limit)
+    env.result(f"recovery ended {env.now() - begun:.1f} s after they failed, by recovery_limit {LIMIT} s")
+    rows = await storm.health()
+    assert all(h["health value"] < 1000 and h["ping_count"] == 0 for h in rows), rows[:3]
+    await asyncio.sleep(ANSWER + TICK)      # pings that were under way
+    storm.do("mute")
+    await storm.until("messages come", lambda row: row["connected"] == PEERS)
+    await asyncio.sleep(GAP + TICK)
+    assert storm.last()["pings"] == 0, storm.row
+    storm.do("answer\npush")
+
+    async def healthy():
+        return all(h["health value"] == 1000 for h in await storm.health())
+    await env.until_async(healthy, "all are healthy once a message came from them", 20)
+
+
+@only("kernel", "port")
+@beside_one
+@crowded("kernel", "port")
+@deadline(180)
+@cases("answers", "limit")
+async def test_storm(env, how):
+    """1,000 peers fail at once while messages go to them. Recovery pings stay within their limits; bystanders keep their rate; in
+    the end no peer NI is in recovery."""
+    env.need_millrace()
+    storm = await Storm(env, "many", (NEAR, FAR), "10.65.0.1@tcp1", "10.2.0.9").start()
+    near, far = await env.crowd("near", BYSTANDERS, 4), await env.crowd("far", FAR_BYSTANDERS, 4)
+    await near.nodes(NEAR)
+    await far.nodes(FAR)
+    beside = await near.load(pairs(near.nids, far.nids), window=4, size="small", every=0.02)
+    await until_done(env, beside, 2, "the bystanders' traffic", 20)
+    alone = await control(env, beside)
+    await storm.r.rpc("global_set", recovery_limit=LIMIT if how == "limit" else 0)
+    if how == "limit":      # counts from the last message of each
+        before = storm.last()["acked"]
+        storm.do("push")
+        await storm.until("a message of each", lambda row: row["acked"] == before + PEERS)
+    begun = env.now()
+    storm.do("fail")
+    if how == "answers":
+        rate = await rate_of(env, beside, 0, during(refused(env, storm, begun), mute(env, storm)))
+        await answers(env, storm)
+    else:
+        rate = await rate_of(env, beside, 0, aged(env, storm, begun))
+    env.result(f"bystanders: {rate:.0f} requests a second, {alone:.0f} when another router has the storm")
+    assert rate >= RATE * alone, f"{rate:.0f} requests a second, {alone:.0f} when another router has the storm"
+    for which in ({"peer": True}, {"local": True}):
+        assert await storm.r.rpc("recovery_get", **which) == {"nids": [], "total": 0}
+    await beside.stop()
+    row = await beside.sum()
+    assert not row["failed"] and not row["expired"], row
+    await storm.stop()
+    await storm.rest.wait()
+
+
+async def during(*steps):
+    for step in steps:
+        await step

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Health under load: a thousand peers that fail at once. docs/protocol/lnet-core.md §6, §6.3; docs/architecture.md "Shares and
+"""Health under load: a thousand peers that fail at once, and one of two gateways that fails. docs/protocol/lnet-core.md §6, §6.3; docs/architecture.md "Shares and
 eviction" has the limits of recovery pings."""
 
 import asyncio
@@ -10,9 +10,10 @@ import subprocess
 import sys
 
 from lnetpy import nid as N
-from lnetpy.crowd import MASK, pairs
-from lnetpy.crowd_scene import BYSTANDERS, FAR, FAR_BYSTANDERS, NEAR, SECOND, WRITERS, allowed, until_done, wide_router
-from lnetpy.scene import beside_one, cases, crowded, deadline, only
+from lnetpy import wire
+from lnetpy.crowd import MASK, Books, pairs
+from lnetpy.crowd_scene import BYSTANDERS, CLIENTS, FAR, FAR_BYSTANDERS, NEAR, SECOND, allowed, until_done, wide_router
+from lnetpy.scene import beside_one, cases, crowded, deadline, only, routes_up
 
 PROGRAM = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lnetpy", "failing.py")
 NEAR2 = "10.1.0.2@tcp"              # the second router's, beside SECOND
@@ -22,6 +23,10 @@ ANSWER, TICK, RECONNECT = 5, 1, 2   # s: until a ping counts as not answered; be
 GAP = 4                             # max_recovery_ping_interval, s
 LIMIT = 10                          # recovery_limit, s
 STORM, CONTROL = 10, 6              # s that the rate of the bystanders is measured
+STEP = 100                          # health_sensitivity
+CHECK, CONNECT = 2, 1               # s: between checks of a gateway; between attempts to connect to it
+UNHEARD = 5                         # s without a message until an NI at health 0 is down
+GATEWAYS = ((SECOND, "10.3.0.1@tcp2"), ("10.2.0.3@tcp1", "10.3.0.2@tcp2"))
 RATE = 0.9                          # of that beside a storm at another router
 
 
@@ -225,3 +230,180 @@ async def test_storm(env, how):
 async def during(*steps):
     for step in steps:
         await step
+
+
+# ---- two gateways under load ----
+
+
+class Pair:
+    """Clients - a - b0 or b1 - servers. Router a has two gateways. Routers b look after their NIs, and servers know both of them."""
+
+    async def start(self, env, clients=8, servers=4, **kw):
+        self.env = env
+        settings = {"check_interval": CHECK, "ping_timeout": 120, "timeout": 5, "extra": f"  max_reconnect: {CONNECT}\n", **kw}
+        self.b = [(await wide_router(env, f"b{i}", nids, routes=[{"net": "tcp", "gateway": FAR}], **settings))[0]
+                  for i, nids in enumerate(GATEWAYS)]
+        self.a, self.rest = await wide_router(env, "a", (NEAR, FAR), routes=[{"net": "tcp2", "gateway": near} for near, _ in GATEWAYS],
+                                              **settings)
+        for r in (self.a, *self.b):
+            await r.rpc("global_set", max_recovery_ping_interval=GAP)
+        self.c, self.s = await env.crowd("c", CLIENTS, clients), await env.crowd("s", "10.3.1.1@tcp2", servers)
+        await self.c.nodes(NEAR)
+        await self.s.nodes([far for _, far in GATEWAYS])
+        await routes_up(env, self.a, *self.b)
+        return self
+
+    async def forwarded(self):
+        return [(await r.stats())["route_count"] for r in self.b]
+
+    async def until_used(self, used, timeout=20):
+        """Messages pass through these gateways from now on."""
+        before = await self.forwarded()
+
+        async def all_used():
+            now = await self.forwarded()
+            return all(now[i] > before[i] + 20 for i in used)
+        await self.env.until_async(all_used, f"messages pass through {used}", timeout)
+
+    async def route(self, i):
+        near = GATEWAYS[i][0]
+        return next(x["state"] for x in (await self.a.rpc("route_get"))["route"] if x["gateway"] == near)
+
+    async def until_route(self, i, state, bar, what):
+        """Waits for the state. Returns the seconds that it took."""
+        begun = self.env.now()
+
+        async def there():
+            return await self.route(i) == state
+        limit = await allowed(self.env, bar, self.c)
+        await self.env.until_async(there, f"{what}: the route is {state} after {limit:.1f} s", limit)
+        self.env.result(f"{what}: the route is {state} after {self.env.now() - begun:.1f} s, at most {bar:.1f} s")
+
+    async def arrived(self, lost=0):
+        """All that was sent arrived once, but for what is lost."""
+        await self.c.idle(30, answered=False)
+
+        async def balanced():
+            return (await self.c.state())["sent"][wire.PUT] == (await self.s.state())["received"][wire.PUT] + lost
+        await self.env.until_async(balanced, f"all but {lost} arrive", 30)
+        for crowd in (self.c, self.s):
+            state = await crowd.state()
+            assert not any(state.get(k) for k in ("doubled", "altered", "closed")), f"{crowd.name}: {state}"
+        self.env.result(f"{(await self.c.state())['sent'][wire.PUT]} messages, {lost} lost, none doubled")
+
+
+async def far_ni(r):
+    """The NI of a gateway on the servers' net."""
+    return next(ni for net in (await r.rpc("net_get"))["net"] for ni in net["local NI(s)"] if ni["nid"] == str(r.nids[1]))
+
+
+async def rule_of(r):
+    (rule,) = (await r.rpc("fault_get", type="drop"))["fault"]
+    return rule
+
+
+async def loses_some(env, p, rate):
+    """Sends fail at the NI, and are sent again at once: a failure is a step down, the next send a step up. In each `rate` sends one fails,
+    so two failures follow each other at most: the health is 800 at least."""
+    b = p.b[0]
+    before = await b.rpc("stats_get")
+    await b.rpc("fault_add", type="drop", rate=rate, source="*", dest="*@tcp2", message=["PUT"], health_error=["local_dropped"])
+
+    async def enough():
+        return (await rule_of(b))["fs_count"] >= 400
+    await env.until_async(enough, "the rule has seen enough", 60)
+    await p.until_used((0, 1))
+    rule = await rule_of(b)
+    await b.rpc("fault_del", type="drop", all=True)
+    await p.until_used((0, 1))
+    now = await b.rpc("stats_get")
+    failed, resent, successful, given_up = (now[k] - before[k] for k in ("local_dropped_count", "resend_count", "successful_resends",
+                                                                         "failed_resends"))
+    assert rule["fs_count"] // rate <= rule["ds_dropped"] <= rule["fs_count"] // rate + 1, rule
+    assert rule["ds_dropped"] <= failed == resent and 0 < successful <= resent and not given_up, (rule, failed, resent, successful, given_up)
+    values = {e["health"] for e in (await b.rpc("events_get"))["events"] if e["type"] == "ni_health"}
+    assert 900 in values and values <= {800, 900, 1000}, values
+    assert (await far_ni(b))["health stats"]["health value"] == 1000
+    assert [await p.route(i) for i in (0, 1)] == ["up", "up"]
+    env.result(f"{failed} sends failed and were sent again; health {sorted(values)}")
+    return 0
+
+
+async def loses_all(env, p):
+    """Every send fails as a network timeout: ten take the NI to 0, and each takes a step of the server's peer NI. Nothing comes in by
+    the NI, so it is down, and router a uses the other gateway. When sends work again recovery pings bring all back."""
+    b = p.b[0]
+    await b.rpc("fault_add", type="drop", rate=1, source="*", dest="*@tcp2", health_error=["network_timeout"])
+    await p.until_route(0, "down", UNHEARD + TICK + CHECK + TICK, "all sends fail")
+    ni = await far_ni(b)
+    assert ni["status"] == "down" and ni["health stats"]["health value"] == 0, ni
+    for nid in p.s.nids:
+        row = (await b.peers())[nid]["health stats"]
+        assert row["network timeout"] > 0 and row["health value"] == max(0, 1000 - STEP * row["network timeout"]), (nid, row)
+    before = await p.forwarded()
+    await p.until_used((1,))
+    rule = await rule_of(b)
+    assert (await p.forwarded())[0] == before[0], "the gateway is used that loses all"
+    assert rule["fs_put"] >= 10, rule
+    await b.rpc("fault_del", type="drop", all=True)
+    begun = env.now()
+
+    async def healthy():
+        rows = [(await b.peers())[nid] for nid in p.s.nids]
+        return all(row["health stats"]["health value"] == 1000 for row in (await far_ni(b), *rows))
+    # A ping that is answered is three steps of the NI: what is sent, what is received, and the answer.
+    bar = -(-1000 // (3 * STEP)) * (GAP + TICK)
+    limit = await allowed(env, bar, p.c)
+    await env.until_async(healthy, f"the NI and the servers are healthy after {limit:.1f} s", limit)
+    env.result(f"healthy after {env.now() - begun:.1f} s, at most {bar} s")
+    await p.until_route(0, "up", TICK + CHECK + TICK, "sends work again")
+    await p.until_used((0, 1))
+    return rule["fs_put"]
+
+
+@only("kernel", "port")
+@beside_one
+@deadline(120)
+@cases("1 %", "10 %", "100 %")
+async def test_gateway_loses(env, share):
+    """One of two gateways under load loses sends by a rule of fault injection. All messages arrive once whose status is one that is sent
+    again. The others are counted by the rule."""
+    env.need_millrace()
+    p = await Pair().start(env, reactors=1)
+    for nid in p.s.nids:    # they answer, so they can be pinged
+        for r in p.b:
+            await r.rpc("discover", nid=nid)
+    load = await p.c.load(pairs(p.c.nids, p.s.nids), kind="send", size="small", every=0.04)
+    await p.until_used((0, 1))
+    percent = int(share.split()[0])
+    lost = await (loses_all(env, p) if percent == 100 else loses_some(env, p, 100 // percent))
+    await load.stop()
+    await p.arrived(lost)
+    await p.rest.wait()
+
+
+@only("kernel", "port")
+@beside_one
+@deadline(90)
+async def test_health_of_all_halved(env):
+    """§12.2 test 228: the health of all peer NIs is set to 500 under load. Nothing is lost, and messages make them healthy again."""
+    env.need_millrace()
+    p = await Pair().start(env)
+    routers = (p.a, *p.b)
+    books = await Books.open(routers, [p.c, p.s])
+    loads = [await p.c.load(pairs(p.c.nids, p.s.nids), kind=kind, window=2, size="small", every=0.02) for kind in ("put", "get")]
+    await p.until_used((0, 1))
+    for r in routers:
+        await r.rpc("peer_set", all=True, health=500)
+        assert any(e["type"] == "peer_health" and e["health"] == 500 for e in (await r.rpc("events_get"))["events"]), r.name
+
+    async def healthy():
+        return all([all(ni["health stats"]["health value"] == 1000 for ni in (await r.peers()).values() if ni["statistics"]["recv_count"])
+                    for r in routers])
+    await env.until_async(healthy, "all that send are healthy again", 20)
+    await p.until_used((0, 1))
+    for load in loads:
+        await load.stop()
+        row = await load.sum()
+        assert not row["failed"] and not row["expired"], row
+    env.result(await books.check())

@@ -11,7 +11,7 @@ import time
 from . import nid as N
 from . import wire
 from .crowd_flow import Message
-from .crowd_node import CHECK_INTERVAL, LOCAL_ERROR, NETWORK_TIMEOUT, PING_TIMEOUT, REMOTE_DROPPED, REMOTE_ERROR, Node
+from .crowd_node import LOCAL_ERROR, NETWORK_TIMEOUT, REMOTE_DROPPED, REMOTE_ERROR, Node
 from .wire import GET, REPLY
 
 HEALTH, STEP = 1000, 100    # lnet-core §6.1
@@ -176,10 +176,10 @@ class Gateway(Node):
         super()._answer(mtype, src, handle, mlength)
 
     def tick(self, now):
-        if self.ping_handle and now - self.ping_sent > PING_TIMEOUT:
+        if self.ping_handle and now - self.ping_sent > self.ping_timeout:
             self._checked(False)
         super().tick(now)
-        if self.up_at is None and self.ping_answered and not self.ping_handle and now - self.ping_sent > CHECK_INTERVAL:
+        if self.up_at is None and self.ping_answered and not self.ping_handle and now - self.ping_sent > self.check_interval:
             self.ping()
 
 

@@ -13,7 +13,7 @@ from . import wire
 from .crowd_flow import NO_PAYLOAD, Message
 from .wire import ACK, BULK_IN, BULK_OUT, CONTROL, GET, PUT, REPLY
 
-CHECK_INTERVAL = 60.0       # router checker
+CHECK_INTERVAL = 60.0       # router checker, unless a test says otherwise
 PING_TIMEOUT = 50.0
 KEEPALIVE, KEEPALIVE_GAP = 30.0, 10.0
 REMOTE_DROPPED, REMOTE_ERROR, NETWORK_TIMEOUT, LOCAL_ERROR = range(4)     # how a message failed (lnet-core §6.2)
@@ -27,6 +27,7 @@ class Node:
         self.zc_min, self.credits = spec.get("zc_min", 16384), spec.get("credits", 8)
         self.timeout, self.types = spec.get("lnd_timeout", 16.0), spec.get("types", (CONTROL, BULK_IN, BULK_OUT))
         self.pings, self.visit = spec.get("pings", True), spec.get("visit", False)
+        self.check_interval, self.ping_timeout = spec.get("check_interval", CHECK_INTERVAL), spec.get("ping_timeout", PING_TIMEOUT)
         # Believes in the gateway only as a kernel node does: not after a lost set of connections or a failed dial, until
         # the gateway sends a message (lnet-core §3.8). Until then only the router check dials.
         self.gives_up, self.down, self.checking = spec.get("gives_up", False), False, False
@@ -106,7 +107,7 @@ class Node:
         if not self.down:
             self.down = True
             self.crowd.count["gave_up"] += 1
-        self.crowd.at(self.crowd.now + CHECK_INTERVAL, self._check)
+        self.crowd.at(self.crowd.now + self.check_interval, self._check)
 
     def _check(self):
         if self.down and not self.stopped:
@@ -451,9 +452,9 @@ class Node:
         d = self.dialling
         if d and now - self.dial_began > self.timeout:
             self._dial_failed(NETWORK_TIMEOUT)
-        if self.pings and self.up_at is not None and not self.ping_handle and now - self.ping_sent > CHECK_INTERVAL:
+        if self.pings and self.up_at is not None and not self.ping_handle and now - self.ping_sent > self.check_interval:
             self.ping()
-        if self.ping_handle and now - self.ping_sent > PING_TIMEOUT:
+        if self.ping_handle and now - self.ping_sent > self.ping_timeout:
             self.ping_handle = None
             self.crowd.count["pings_lost"] += 1
         c = self.by_type[BULK_IN]

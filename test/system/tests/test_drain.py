@@ -9,6 +9,7 @@ import subprocess
 from lnetpy import page
 from lnetpy.crowd import Books, pairs
 from lnetpy.crowd_scene import CLIENTS, FAR, NEAR, SECOND, SERVERS, all_answered, allowed, stop, until_done, wide_router
+from lnetpy.pair import Pair
 from lnetpy.router import find_program
 from lnetpy.scene import beside_one, deadline, only
 
@@ -97,6 +98,41 @@ async def test_under_load(env):
     for rest in rests:
         await rest.wait()
     del r2
+
+
+@only("kernel", "port")
+@beside_one
+@deadline(120)
+async def test_second_hop(env):
+    """Behind a router one of its two gateways is drained under load in both directions. No message is lost or sent again, by a node or
+    by a router."""
+    env.need_millrace()
+    p = await Pair().start(env, clients=24)
+    routers = (p.a, *p.b)
+    books = await Books.open(routers, [p.c, p.s])
+    loads = [await p.c.load(pairs(p.c.nids, p.s.nids), window=2), await p.c.load(pairs(p.c.nids, p.s.nids[1:] + p.s.nids[:1]), kind="get"),
+             await p.s.load(pairs(p.s.nids * 6, p.c.nids), size="small")]
+    await p.until_used((0, 1))
+    begun = env.now()
+    code, text = await millrace(env, p.b[0], "drain", "--wait")
+    took = env.now() - begun
+    assert code == 0 and "safe: " in text, (code, text)
+    limit = await allowed(env, QUIET + 5, p.c, p.s)
+    env.result(f"safe after {took:.1f} s, at most {limit:.1f} s")
+    assert took <= limit, f"{took:.1f} s until it was safe: {text}"
+    assert await p.route(0) == "down"
+    quiet = await forwarded(p.b[0])
+    for load in loads:
+        await until_done(env, load, 2, "traffic over the other gateway", 30)
+    assert await forwarded(p.b[0]) == quiet, "the drained gateway was used"
+    code, text = await millrace(env, p.b[0], "drain", "--undo")
+    assert code == 0, text
+    await p.until_used((0, 1))
+    await nothing_lost(env, (p.c, p.s), loads, books)
+    for r in routers:
+        stats = await r.rpc("stats_get")
+        assert not stats["resend_count"] and not stats["failed_resends"], (r.name, stats)
+    await p.rest.wait()
 
 
 @only("kernel", "port")

@@ -3,8 +3,8 @@
 
     clients - tcp - a - tcp1 - b0, b1 - tcp2 - servers
 
-Time bars follow from the settings below and docs/protocol/lnet-core.md §3.7, §3.8 and §6.3. All nodes ping their gateways as often as the
-routers do, so no net ages.
+Time bars follow from the settings below and docs/protocol/lnet-core.md §3.7, §3.8 and §6.3. Nodes ping their gateways as often as the
+routers do, so no net ages; or once in a minute, with a longer `ping_timeout` of the routers.
 """
 
 from . import wire
@@ -20,7 +20,7 @@ GATEWAYS = ((SECOND, "10.3.0.1@tcp2"), ("10.2.0.3@tcp1", "10.3.0.2@tcp2"))
 class Pair:
     """Clients - a - b0 or b1 - servers. Router a has two gateways. Routers b look after their NIs, and servers know both of them."""
 
-    async def start(self, env, clients=8, servers=4, **kw):
+    async def start(self, env, clients=8, servers=4, check=CHECK, **kw):
         self.env = env
         settings = {"check_interval": CHECK, "ping_timeout": ANSWER, "timeout": 5, "extra": f"  max_reconnect: {CONNECT}\n", **kw}
         self.b = [(await wide_router(env, f"b{i}", nids, routes=[{"net": "tcp", "gateway": FAR}], **settings))[0]
@@ -30,8 +30,8 @@ class Pair:
         for r in (self.a, *self.b):
             await r.rpc("global_set", max_recovery_ping_interval=GAP)
         self.c, self.s = await env.crowd("c", CLIENTS, clients), await env.crowd("s", "10.3.1.1@tcp2", servers)
-        await self.c.nodes(NEAR, check_interval=CHECK)
-        await self.s.nodes([far for _, far in GATEWAYS], check_interval=CHECK, hops=2)
+        await self.c.nodes(NEAR, check_interval=check)
+        await self.s.nodes([far for _, far in GATEWAYS], check_interval=check, hops=2)
         await routes_up(env, self.a, *self.b)
         return self
 

@@ -341,6 +341,22 @@ async def test_peer_set(env):
     await env.settle()
 
 
+async def test_net_removed(env):
+    """§12.2 test 525: a peer with NIDs on two nets is reached by one of them when the net of the other one is removed."""
+    env.need_millrace()
+    r = await env.router("r", *ROUTER)
+    p = await env.persona("p", ONE, "10.0.1.20@tcp1")
+    assert await p.discover(r.nids[0])
+    assert list((await peer_of(r, ONE))[1]) == [ONE, "10.0.1.20@tcp1"]
+    r.spec.gateways, r.spec.ping_sinks = {p.nid}, {272, 3960}
+    r.spec.nids, r.spec.seq = r.nids[:1], None
+    await r.rpc("net_del", net="tcp1")
+    assert list((await peer_of(r, ONE))[1]) == [ONE, "10.0.1.20@tcp1"]
+    assert {row["nid"] for row in (await r.rpc("ping", nid=ONE))["ping"][0]["peer_ni"]} >= {ONE, "10.0.1.20@tcp1"}
+    async with clients(r) as c:
+        await refused(c, "ping", errno.EHOSTUNREACH, "nid", nid="10.0.1.20@tcp1")
+
+
 async def test_help_and_completion(env):
     """The commands are in the help with lnetctl's options, and none is refused."""
     env.need_millrace()

@@ -374,6 +374,24 @@ static void test_own(void **state)
     node_down();
 }
 
+/* §7.6: an NI was used, too, if the message gave its source. */
+static void test_given_counts(void **state)
+{
+    static const char dest[] = "10.1.0.77@tcp1";
+    struct lnet_path path;
+
+    rails_up(false);
+    for (unsigned i = 0; i < 4; i++) {
+        struct lnet_ni *given = i % 2 ? tcp1b : tcp1;
+
+        sel_via(dest, given, LNET_NID_ANY);
+        path = sel(dest);
+        assert_ptr_not_equal(path.ni, given);
+        sel_via(dest, path.ni, LNET_NID_ANY);
+    }
+    node_down();
+}
+
 static struct lnet_ping_info pinged;
 static unsigned npinged;
 
@@ -530,8 +548,9 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_peer_nis),     LNET_TEST(test_routes),
     LNET_TEST(test_one_gateway),  LNET_TEST(test_nids_change),
     LNET_TEST(test_source_check), LNET_TEST(test_listed),
-    LNET_TEST(test_own),          LNET_TEST(test_cases),
-    LNET_TEST(test_why),          cmocka_unit_test(test_table),
+    LNET_TEST(test_own),          LNET_TEST(test_given_counts),
+    LNET_TEST(test_cases),        LNET_TEST(test_why),
+    cmocka_unit_test(test_table),
 };
 
 LNET_TESTS_MAIN("test-lnet-rails", tests)

@@ -277,8 +277,7 @@ enum lnet_drop lnet_select(struct lnet_shard *s, const struct lnet_nid *dest,
         s->gw_seq[route->gw->index] = ++s->seq;
         s->gw_ni_seq[out->gw_ni->index] = ++s->seq;
     }
-    if (!src)
-        s->ni_seq[out->ni->index] = ++s->seq;
+    s->ni_seq[out->ni->index] = ++s->seq;
     return LNET_DROP_NONE;
 }
 

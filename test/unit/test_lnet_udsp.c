@@ -290,16 +290,18 @@ static void test_remote_net(void **state)
 }
 
 /* §8.1 row 5 for peers of the table. §7.3: the NI is chosen first; of the peer NIs the one that
- * prefers it wins. §7.6: a peer NI that is alone determines the NI. */
+ * prefers it wins. §7.6: a peer that is not multi-rail determines the NI. */
 static void test_pair_of_peer(void **state)
 {
     static const char p[] = "10.1.0.50@tcp1", q[] = "10.1.0.51@tcp1", single[] = "10.1.0.60@tcp1";
-    static const char far[] = "10.5.0.70@tcp5";
+    static const char far[] = "10.5.0.70@tcp5", multi[] = "10.1.0.80@tcp1";
 
     rails_up(false);
     peer_add(p, p);
     peer_add(p, q);
+    peer_add(multi, multi);
     rule("10.1.0.2@tcp1", q, NULL, LNET_UDSP_NONE);
+    rule("10.1.0.1@tcp1", multi, NULL, LNET_UDSP_NONE);
     rule("10.1.0.1@tcp1", single, NULL, LNET_UDSP_NONE);
     rule("10.2.0.1@o2ib", far, NULL, LNET_UDSP_NONE);
     set_rules();
@@ -315,6 +317,8 @@ static void test_pair_of_peer(void **state)
     ask(single, NULL);
     assert_int_equal(pair_why(tcp1b, single), LNET_WHY_NI_PREFERRED);
     assert_int_equal(pair_why(tcp1, single), LNET_WHY_CHOSEN);
+    own(multi); /* multi-rail, though with one NID: the NI is chosen first */
+    assert_ptr_equal(chosen_src, tcp1b);
     tcp1->fatal = true;
     own(single);
     assert_null(chosen_src);

@@ -117,18 +117,17 @@ static bool is_preferred(const struct lnet_conf *c, const struct peer_ni *ni,
     return src && ni->pair >= 0 && lnet_udsp_has_nid(&c->udsps->rule[ni->pair].src, &src->nid);
 }
 
-/* Returns whether another NID of the peer may be chosen. A NID that a peer merely lists may be
- * another node's; messages to a gateway's NIDs go to the gateway in any case. */
+/* Returns whether the NID is chosen among those of the peer, which may have only one. A NID that a
+ * peer merely lists may be another node's; messages to a gateway's NIDs go to the gateway in any
+ * case. */
 static bool may_change(const struct peer_ni *ni)
 {
     const struct peer *peer = ni ? ni->net->peer : NULL;
 
-    return peer && peer->nnis > 1 && peer->state & PEER_MULTI_RAIL &&
-           (!peer_ni_merely_listed(ni) || peer->pins > 0);
+    return peer && peer->state & PEER_MULTI_RAIL && (!peer_ni_merely_listed(ni) || peer->pins > 0);
 }
 
-/* §7.6: the preferred NI of a peer NI that is not chosen among several. One with its link down is
- * left out. */
+/* §7.6: the preferred NI of a peer that is not multi-rail. One with its link down is left out. */
 struct lnet_ni *lnet_preferred_ni(const struct lnet_shard *s, const struct lnet_nid *dest)
 {
     const struct lnet_conf *c = lnet_conf_get(s->node);

@@ -1,46 +1,53 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A model of path selection, written from docs/protocol/lnet-core.md alone (§6.1, §7, §8).
+"""A model of path selection, written from docs/protocol/lnet-core.md alone (§1.5, §6.1, §7, §8).
 
-It is independent: it was written before its author read lib/lnet/path, and it shares no code with lib/.
-A situation is a tree of plain objects. Policies are matched here from their text, not taken from the router.
+It is independent: its author wrote it before reading lib/lnet/path, and it shares no code with lib/. Policies are matched here
+from their text. Each choice is a list of criteria in the order of the specification. A criterion gives each candidate a value,
+and the lowest value wins.
 
-Each choice is a list of criteria in the order of the specification. A criterion gives each candidate a value, and
-the lowest value wins. A criterion decides when it leaves fewer candidates than it was given.
+The router departs from the specification in some points, which docs/protocol-notes.md lists ("Path selection"). The model follows
+the router there, and only there.
 """
 
 import collections
+import functools
 
 UNSET = 0xffffffff       # §7: the default of each selection priority
 HEALTH_MAX = 1000        # §6.1
 
 
 class Ni:
-    """An NI of the router."""
+    """An NI of the router. A seq is the sequence number of the last use."""
 
-    def __init__(self, nid, health=HEALTH_MAX, fatal=False, credits=0, distance=0, seq=0):
-        self.nid, self.health, self.fatal = nid, health, fatal
-        self.credits, self.distance, self.seq = credits, distance, seq
+    def __init__(self, nid):
+        self.nid, self.net = nid, net_of(nid)
+        self.health, self.fatal, self.credits, self.seq = HEALTH_MAX, False, 0, 0
 
 
 class PeerNi:
-    """A NID of a peer. prefer_nids and prefer_rtrs come from policies."""
+    """A NID of a peer."""
 
-    def __init__(self, nid, health=HEALTH_MAX, credits=0, queued=0, seq=0, up=True):
-        self.nid, self.health, self.credits = nid, health, credits
-        self.queued, self.seq, self.up = queued, seq, up
+    def __init__(self, nid):
+        self.nid, self.net = nid, net_of(nid)
+        self.health, self.credits, self.queued, self.seq = HEALTH_MAX, 0, 0, 0
 
 
 class Peer:
-    """A peer: its first NID is the primary one."""
+    """A peer: its first NID is the primary one. net_seq: by net."""
 
     def __init__(self, nis, multi_rail=True):
         self.nis, self.multi_rail = nis, multi_rail
+        self.nets = list(dict.fromkeys(p.net for p in nis))
+        self.net_seq = dict.fromkeys(self.nets, 0)
+        self.seq = 0    # of a gateway
 
 
 class Route:
-    def __init__(self, net, gateway, priority, hops, alive=True, seq=0):
-        self.net, self.gateway, self.priority = net, gateway, priority
-        self.hops, self.alive, self.seq = hops, alive, seq
+    """A route to net; hops 0: undefined."""
+
+    def __init__(self, net, gateway, priority, hops):
+        self.net, self.gateway, self.priority, self.hops = net, gateway, priority, hops
+        self.alive = True
 
 
 class Rule:
@@ -85,9 +92,8 @@ def net_matches(expression, net):
     return name == own_name and in_list(numbers or "0", int(own_number or 0))
 
 
-def split_octets(address):
-    """Splits at the dots that are not inside brackets. Dots never are, so a plain split does."""
-    return address.split(".")
+def address_word(address):
+    return sum(int(octet) << (24 - 8 * i) for i, octet in enumerate(address.split(".")))
 
 
 def nid_matches(expression, nid):
@@ -101,9 +107,8 @@ def nid_matches(expression, nid):
     if "/" in address and "[" not in address:
         base, bits = address.split("/")
         shift = 32 - int(bits)
-        word = lambda parts: sum(int(o) << (24 - 8 * i) for i, o in enumerate(parts))
-        return word(base.split(".")) >> shift == word(octets) >> shift
-    parts = split_octets(address)
+        return address_word(base) >> shift == address_word(nid.rpartition("@")[0]) >> shift
+    parts = address.split(".")
     return len(parts) == len(octets) and all(in_list(p, int(o)) for p, o in zip(parts, octets))
 
 
@@ -151,36 +156,74 @@ def preferred(rules, side, nid, candidates):
 
 # Choices (§7)
 
-class Model:
-    """Selects in one situation. decided counts the criteria that narrowed a choice, by their names."""
+# What may decide. The credits of peers' NIDs (§7.3) are only known of gateways.
+CRITERIA = [
+    "7.1 fatal", "7.1 health", "7.1 priority", "7.1 credits", "7.1 seq",
+    "7.2 peer net health", "7.2 peer net priority", "7.2 local net health", "7.2 local net priority",
+    "7.2 peer net seq", "7.2 local net seq",
+    "7.3 health", "7.3 priority", "7.3 preferred", "7.3 seq",
+    "7.3 gateway health", "7.3 gateway priority", "7.3 gateway preferred", "7.3 gateway credits", "7.3 gateway seq",
+    "7.4 preferred router", "7.4 route priority", "7.4 hops", "7.4 gateway health", "7.4 gateway queued",
+    "7.4 gateway credits", "7.4 gateway seq",
+    "7.5 health", "7.5 priority", "7.5 seq",
+]
 
-    def __init__(self, nis, peers, routes, rules, numa_range=0, decided=None):
+
+def lowest(candidates, value):
+    values = [value(c) for c in candidates]
+    least = min(values)
+    return [c for c, v in zip(candidates, values) if v == least]
+
+
+class Model:
+    """Selects for one message after another, and advances the sequence numbers (§7.6).
+
+    decided: how many choices between candidates a criterion decided, by its name."""
+
+    def __init__(self, nis, peers, routes, rules, decided=None):
         self.nis, self.peers, self.routes, self.rules = nis, peers, routes, rules
-        self.numa_range = numa_range
         self.decided = collections.Counter() if decided is None else decided
+        self.nets = list(dict.fromkeys(n.net for n in nis))
+        self.net_seq = dict.fromkeys(self.nets, 0)
+        self.own_nids = [n.nid for n in nis]
+        self.seq = 0
+        # The policies of each object do not change within a situation.
+        self.net_priority = functools.lru_cache(None)(lambda side, net: net_priority(rules, side, net))
+        self.nid_priority = functools.lru_cache(None)(lambda side, nid: nid_priority(rules, side, nid))
+        self.sources = functools.lru_cache(None)(lambda nid: preferred(rules, "src", nid, self.own_nids))
+        gateways = list(dict.fromkeys(r.gateway.nis[0].nid for r in routes))
+        self.routers = functools.lru_cache(None)(lambda nid: preferred(rules, "rte", nid, gateways))
 
     def best(self, candidates, criteria):
-        for name, value in criteria:
-            values = [value(c) for c in candidates]
-            lowest = min(values)
-            left = [c for c, v in zip(candidates, values) if v == lowest]
+        """Returns the best candidate. Counts each criterion without which another one would have won."""
+        narrowed = []
+        for i, (name, value) in enumerate(criteria):
+            if len(candidates) == 1:
+                break
+            left = lowest(candidates, value)
             if len(left) < len(candidates):
-                self.decided[name] += 1
+                narrowed.append((name, candidates, criteria[i + 1:]))
             candidates = left
+        for name, others, rest in narrowed:
+            for _, value in rest:
+                if len(others) > 1:
+                    others = lowest(others, value)
+            if others[0] is not candidates[0]:
+                self.decided[name] += 1
         return candidates[0]
 
-    def own_nids(self):
-        return [n.nid for n in self.nis]
+    def used(self, *objects):
+        for o in objects:
+            self.seq += 1
+            o.seq = self.seq
 
-    def own_nets(self):
-        return list(dict.fromkeys(net_of(n.nid) for n in self.nis))
+    def net_used(self, seqs, net):
+        self.seq += 1
+        seqs[net] = self.seq
 
-    def nis_of(self, net):
-        return [n for n in self.nis if net_of(n.nid) == net]
-
-    def net_health(self, net):
-        """§6.1: the maximum of the NIs that are not fatal."""
-        return max((n.health for n in self.nis_of(net) if not n.fatal), default=0)
+    def ni_used(self, ni):
+        self.used(ni)
+        self.net_used(self.net_seq, ni.net)
 
     def peer_of(self, nid):
         for peer in self.peers:
@@ -188,126 +231,137 @@ class Model:
                 return peer
         return None
 
-    def peer_ni(self, nid):
-        peer = self.peer_of(nid)
-        return next(p for p in peer.nis if p.nid == nid) if peer else None
-
-    def best_ni(self, net):
-        """§7.1"""
-        return self.best(self.nis_of(net), [
+    def best_of(self, nis):
+        """§7.1, without distances."""
+        return self.best(nis, [
             ("7.1 fatal", lambda n: n.fatal),
             ("7.1 health", lambda n: -n.health),
-            ("7.1 priority", lambda n: nid_priority(self.rules, "src", n.nid)),
-            ("7.1 distance", lambda n: max(n.distance, self.numa_range)),
+            ("7.1 priority", lambda n: self.nid_priority("src", n.nid)),
             ("7.1 credits", lambda n: -n.credits),
             ("7.1 seq", lambda n: n.seq),
         ])
 
-    def best_local_net(self, peer, nets, peer_net_seq=None, net_seq=None):
+    def best_ni(self, net):
+        return self.best_of([n for n in self.nis if n.net == net])
+
+    def net_health(self, net):
+        """§6.1: the maximum of the NIs that are not fatal."""
+        return max((n.health for n in self.nis if n.net == net and not n.fatal), default=0)
+
+    def best_local_net(self, peer, nets):
         """§7.2: over the peer's nets that are local."""
-        zero = lambda net: 0
         return self.best(nets, [
-            ("7.2 peer net health",
-             lambda net: -max(p.health for p in peer.nis if net_of(p.nid) == net)),
-            ("7.2 peer net priority", lambda net: net_priority(self.rules, "dst", net)),
-            ("7.2 net health", lambda net: -self.net_health(net)),
-            ("7.2 net priority", lambda net: net_priority(self.rules, "src", net)),
-            ("7.2 peer net seq", peer_net_seq or zero),
-            ("7.2 net seq", net_seq or zero),
+            ("7.2 peer net health", lambda net: -max(p.health for p in peer.nis if p.net == net)),
+            ("7.2 peer net priority", lambda net: self.net_priority("dst", net)),
+            ("7.2 local net health", lambda net: -self.net_health(net)),
+            ("7.2 local net priority", lambda net: self.net_priority("src", net)),
+            ("7.2 peer net seq", lambda net: peer.net_seq[net]),
+            ("7.2 local net seq", lambda net: self.net_seq[net]),
         ])
 
-    def best_peer_ni(self, peer, net, ni):
-        """§7.3: the best peer NI of peer on net, for the own NI ni."""
-        return self.best([p for p in peer.nis if net_of(p.nid) == net], [
-            ("7.3 health", lambda p: -p.health),
-            ("7.3 priority", lambda p: nid_priority(self.rules, "dst", p.nid)),
-            ("7.3 preferred",
-             lambda p: ni.nid not in preferred(self.rules, "src", p.nid, self.own_nids())),
-            ("7.3 credits", lambda p: -p.credits),
-            ("7.3 seq", lambda p: p.seq),
+    def best_remote_net(self, peer, nets):
+        """§7.5: over the peer's nets that have a route."""
+        return self.best(nets, [
+            ("7.5 health", lambda net: -max(p.health for p in peer.nis if p.net == net)),
+            ("7.5 priority", lambda net: self.net_priority("dst", net)),
+            ("7.5 seq", lambda net: peer.net_seq[net]),
         ])
 
-    def best_route(self, net, dest, local_net=None):
-        """§7.4: the route, the own NI and the gateway's NI for net, or None.
+    def best_peer_ni(self, peer, net, ni, section="7.3"):
+        """§7.3: the best peer NI of peer on net, or on any net of ours. ni: the chosen NI, or None."""
+        return self.best([p for p in peer.nis if (p.net == net if net else p.net in self.nets)], [
+            (section + " health", lambda p: -p.health),
+            (section + " priority", lambda p: self.nid_priority("dst", p.nid)),
+            (section + " preferred", lambda p: not ni or ni.nid not in self.sources(p.nid)),
+            (section + " credits", lambda p: -p.credits),
+            (section + " seq", lambda p: p.seq),
+        ])
 
-        dest is the NID of the final peer NI. local_net restricts the gateways to that net of ours."""
+    def best_route(self, net, dest, src=None):
+        """§7.4: the own NI and the gateway's NI for dest on net, or None. src: the NI that is given."""
         found = []
         for route in self.routes:
-            if route.net != net or not route.alive:
-                continue
-            hop = self.gateway_pair(route.gateway, local_net)
-            if hop:
-                found.append((route,) + hop)
+            nets = [p.net for p in route.gateway.nis if p.net == src.net] if src else \
+                [p.net for p in route.gateway.nis if p.net in self.nets]
+            if route.net == net and route.alive and nets:
+                hop = self.best_peer_ni(route.gateway, src and src.net, src, "7.3 gateway")
+                found.append((route, hop))
         if not found:
             return None
-        gateways = list(dict.fromkeys(r.gateway.nis[0].nid for r in self.routes))
-        liked = preferred(self.rules, "rte", dest, gateways)
-        return self.best(found, [
+        liked = self.routers(dest)
+        route, hop = self.best(found, [
             ("7.4 preferred router", lambda f: f[0].gateway.nis[0].nid not in liked),
             ("7.4 route priority", lambda f: f[0].priority),
             ("7.4 hops", lambda f: f[0].hops or 1),
-            ("7.4 gateway health", lambda f: -f[2].health),
-            ("7.4 gateway queued", lambda f: f[2].queued),
-            ("7.4 gateway credits", lambda f: -f[2].credits),
-            ("7.4 route seq", lambda f: f[0].seq),
+            ("7.4 gateway health", lambda f: -f[1].health),
+            ("7.4 gateway queued", lambda f: f[1].queued),
+            ("7.4 gateway credits", lambda f: -f[1].credits),
+            ("7.4 gateway seq", lambda f: f[0].gateway.seq),
         ])
+        return src or self.best_ni(hop.net), hop, route
 
-    def gateway_pair(self, gateway, local_net):
-        """The gateway's NI by §7.3 over its nets that are local, then the own NI by §7.1 on its net."""
-        own = [local_net] if local_net else self.own_nets()
-        near = [p for p in gateway.nis if net_of(p.nid) in own]
-        if not near:
+    # The cases of §7.6 and §4.4. Each answer is (own NID, NID of the next hop, NID of the destination), or None.
+
+    def routed(self, dest, src=None):
+        choice = self.best_route(net_of(dest), dest, src)
+        if not choice:
             return None
-        nis = {net_of(p.nid): self.best_ni(net_of(p.nid)) for p in near}
-        best = self.best(near, [
-            ("7.3 gateway health", lambda p: -p.health),
-            ("7.3 gateway priority", lambda p: nid_priority(self.rules, "dst", p.nid)),
-            ("7.3 gateway preferred", lambda p: nis[net_of(p.nid)].nid not in preferred(
-                self.rules, "src", p.nid, self.own_nids())),
-            ("7.3 gateway credits", lambda p: -p.credits),
-            ("7.3 gateway seq", lambda p: p.seq),
-        ])
-        return nis[net_of(best.nid)], best
+        ni, hop, route = choice
+        self.used(route.gateway, hop)
+        self.ni_used(ni)
+        return ni.nid, hop.nid, dest
 
-    # Cases (§7.6, §4.4): each returns the pair (own NID, NID of the next hop), or None.
-
-    def forward(self, source, dest):
-        """A message of another node, from source to dest."""
+    def forward(self, dest):
+        """A message of another node: it goes to the NID in its header."""
         net = net_of(dest)
-        peer = self.peer_of(dest)
-        if net in self.own_nets():
-            target, origin = self.peer_ni(dest), self.peer_of(source)
-            poor = target is not None and (not target.up or target.health < HEALTH_MAX)
-            if poor and origin and origin.multi_rail and peer.multi_rail:
-                return self.multi_rail(peer)
-            return self.best_ni(net).nid, dest
-        if peer and peer.multi_rail and self.local_nets_of(peer):
-            return self.multi_rail(peer)
-        route = self.best_route(net, dest)
-        return (route[1].nid, route[2].nid) if route else None
-
-    def local_nets_of(self, peer):
-        nets = dict.fromkeys(net_of(p.nid) for p in peer.nis)
-        return [net for net in nets if net in self.own_nets()]
-
-    def multi_rail(self, peer):
-        net = self.best_local_net(peer, self.local_nets_of(peer))
+        if net not in self.nets:
+            return self.routed(dest)
         ni = self.best_ni(net)
-        return ni.nid, self.best_peer_ni(peer, net, ni).nid
+        self.ni_used(ni)
+        return ni.nid, dest, dest
 
-    def send_own(self, dest):
-        """Our own message with no source given, as to a peer that discovery knows."""
-        net, peer = net_of(dest), self.peer_of(dest)
-        if peer and peer.multi_rail and self.local_nets_of(peer):
-            return self.multi_rail(peer)
-        if net in self.own_nets():
-            return self.best_ni(net).nid, dest
-        route = self.best_route(net, dest)
-        return (route[1].nid, route[2].nid) if route else None
+    def own(self, dest):
+        """A message of this node that gives no source."""
+        peer = self.peer_of(dest)
+        if peer and peer.multi_rail:
+            return self.own_multi_rail(peer, dest)
+        return self.own_fixed(dest)
 
-    def send_from(self, source, dest):
-        """Our own message with a source that is given (§7.6, the first two rows)."""
-        if net_of(dest) == net_of(source):
-            return source, dest
-        route = self.best_route(net_of(dest), dest, net_of(source))
-        return (source, route[2].nid) if route else None
+    def own_multi_rail(self, peer, dest):
+        local = [net for net in peer.nets if net in self.nets]
+        remote = [net for net in peer.nets if any(r.net == net for r in self.routes)]
+        if not local and not remote:
+            return None
+        net = self.best_local_net(peer, local) if local else self.best_remote_net(peer, remote)
+        ni = self.best_ni(net) if local else None
+        hop = self.best_peer_ni(peer, net, ni)
+        self.net_used(peer.net_seq, net)
+        self.used(hop)
+        if not local:
+            return self.routed(hop.nid)
+        self.ni_used(ni)
+        return ni.nid, hop.nid, hop.nid
+
+    def own_fixed(self, dest):
+        """The source is the peer's preferred NI: the best one, if several are preferred."""
+        net = net_of(dest)
+        liked = [n for n in self.nis if n.nid in self.sources(dest) and not n.fatal]
+        if net in self.nets:
+            liked = [n for n in liked if n.net == net]
+            ni = self.best_of(liked) if liked else self.best_ni(net)
+            self.ni_used(ni)
+            return ni.nid, dest, dest
+        liked = [n for n in liked if self.best_route(net, dest, n)]
+        return self.routed(dest, self.best_of(liked) if liked else None)
+
+    def given(self, ni, dest):
+        """A message of this node that gives its source."""
+        if ni.net != net_of(dest):
+            return self.routed(dest, ni)
+        self.ni_used(ni)
+        return ni.nid, dest, dest
+
+    def answer(self, ni, dest, via):
+        """A REPLY or ACK: back to where the request came from."""
+        self.ni_used(ni)
+        return ni.nid, via, dest

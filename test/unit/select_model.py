@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A model of path selection, written from docs/protocol/lnet-core.md alone (§1.5, §6.1, §7, §8).
 
-It is independent: its author wrote it before reading lib/lnet/path, and it shares no code with lib/. Policies are matched here
-from their text. Each choice is a list of criteria in the order of the specification. A criterion gives each candidate a value,
-and the lowest value wins.
+It is independent and shares no code with lib/. Its criteria of §7.1 to §7.4 and its policies were written before their author read
+lib/lnet/path; §7.5, the cases of §7.6 and the sequence numbers after that, from the specification. Policies are matched from
+their text.
+
+Each choice is a list of criteria in the order of the specification. A criterion gives each candidate a value, and the lowest
+value wins.
 
 The router departs from the specification in some points, which docs/protocol-notes.md lists ("Path selection"). The model follows
 the router there, and only there.

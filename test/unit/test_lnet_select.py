@@ -110,7 +110,7 @@ class Generator:
     def policies(self):
         if self.left <= 0:
             return
-        rules = [self.rule() for _ in range(self.dice.choice([0, 1, 2, 4, 8]))]
+        rules = [self.rule() for _ in range(self.dice.choice([0, 2, 4, 8, 12]))]
         for rule in rules:
             self.lines.append(f"rule {rule.src or '-'} {rule.dst or '-'} {rule.rte or '-'} {rule.priority}")
         self.lines.append("rules")
@@ -137,7 +137,9 @@ class Generator:
         dst = r.choice(gateways + targets)
         dst = self.net(dst.rpartition("@")[2]) if self.dice.one_in(4) else self.nids(dst)
         if kind == "pair":
-            return Rule(src=self.nids(r.choice(own)), dst=dst)
+            net = dst.rpartition("@")[2]
+            near = [nid for nid in own if nid.endswith("@" + net)]
+            return Rule(src=self.nids(r.choice(near or own)), dst=dst)
         remote = r.choice(self.remote)
         if not self.dice.one_in(4):
             dst = r.choice([remote, f"*@{remote}", f"10.*.0.[1-{r.randint(1, 254)}]@{remote}"])
@@ -164,14 +166,15 @@ class Generator:
 
     def situation(self, model):
         r, put = self.dice, self.lines.append
-        health = r.choice([[HEALTH_MAX], [HEALTH_MAX] * 3 + [900], [HEALTH_MAX, 900, 800, 0]])
+        healths = [[HEALTH_MAX], [HEALTH_MAX] * 3 + [900], [HEALTH_MAX, 900, 800, 0]]
+        own_health, health = r.choice(healths), r.choice(healths)
         credits = r.choice([[8], [8, 8, 7], [8, 1, 0, -1]])
         queued = r.choice([[0], [0, 0, 0, 4096]])
         seqs = list(r.choice(self.seqs))
-        links = r.choice([0, 0, 4])
+        links = r.choice([0, 0, 3])
         first = len(self.lines)
         for ni in self.nis:
-            ni.health, ni.credits, ni.seq = r.choice(health), r.choice(credits), seqs.pop()
+            ni.health, ni.credits, ni.seq = r.choice(own_health), r.choice(credits), seqs.pop()
             ni.fatal = links > 0 and self.dice.one_in(links)
         self.repair_links()
         for i, ni in enumerate(self.nis):
@@ -211,7 +214,7 @@ class Generator:
 
     def message(self, model):
         r = self.dice
-        kind = r.choice(["forward", "forward", "own", "own", "from", "answer"])
+        kind = r.choice(["forward", "forward", "own", "own", "from", "from", "answer"])
         self.kinds[kind] += 1
         dest = self.destination(self.targets if kind == "own" else self.peers)
         if kind == "forward":

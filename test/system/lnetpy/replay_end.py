@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from . import nid as N
 from . import replay, stream, wire
 from .judge import Candidate, Judge, Mask
+from .router import RpcError
 
 HANDLE = Mask(32, 48, "handle of our own request: interface cookie, object cookie")
 SINK = Mask(64, 68, "sink length of a ping: a 2.15 node asks for 3216 bytes, a 2.17 node and Millrace for 3960")
@@ -51,9 +52,9 @@ def find(folder, name):
     return sorted(glob.glob(os.path.join(folder, name + "-*.pcap*")))
 
 
-def make_plan(folder, name, ours, begin=0.0, end=1e9):
-    """The part of a recording between two times, s from its first message."""
-    decoded = stream.decode_file(*find(folder, name))
+def make_plan(folder, name, ours, begin=0.0, end=1e9, decode=stream.decode_file):
+    """The part of a recording between two times, s from its first message. decode: returns what stream.decode_file() returns."""
+    decoded = decode(*find(folder, name))
     nid = N.parse(ours)
     nodes = replay.find_nodes(decoded, nid.net)
     events = sorted(((u.time, u) for _, units, _, _ in replay._directions(decoded) for u in units if u.kind == "lnet"),
@@ -274,3 +275,32 @@ class EndPlayer:
                 left.remove(same or mine[0])
         found.update("first push" if h.mtype == wire.PUT else f"ping that the kernel node does not make: {h}" for h, *_ in left)
         return +found
+
+
+async def play_end(env, node, r, plan):
+    """Plays one script. Returns what Millrace does otherwise by itself."""
+    player = EndPlayer(env, node, r, plan)
+    if plan.prior:
+        await player.first_contact()
+    await player.play()
+    assert not env.problems, env.problems[0]
+    for n in {c.peer.nid for c in node.conns()}:
+        assert n in plan.ours, n
+    differs = player.differences()
+    env.log(f"{dict(Counter(s.what for s in plan.steps))}, {player.more} answers more")
+    for kind, count in sorted(differs.items()):
+        env.log(f"differs {count} times: {kind}: {DIFFERENCES.get(kind)}")
+    return differs
+
+
+async def lost_ping(env, node, r, plan, timeout):
+    """A ping on a connection of the node's life before is lost, and not sent again. timeout: of the ping, s."""
+    kind, header, _ = plan.own[0]
+    assert kind == "ping without answer", plan.own
+    try:
+        await r.rpc("ping", nid=str(header.dst), source=str(header.src), timeout_ms=1000 * timeout)
+        raise AssertionError("a ping was answered by a node that is no more")
+    except RpcError as e:
+        env.log(f"the ping: {e}")
+    assert not node.received, node.received
+    return header

@@ -13,7 +13,6 @@ from collections import Counter
 
 from lnetpy import replay, replay_end, stream, wire
 from lnetpy.env import Skip, find_golden
-from lnetpy.router import RpcError
 from lnetpy.scene import cases, deadline, no_router
 
 OTHER = "MILLRACE_RECORDINGS" in os.environ
@@ -186,22 +185,6 @@ async def end_node(env, plan, name="r"):
     return r
 
 
-async def play_end(env, node, r, plan):
-    """One script; what Millrace does otherwise by itself."""
-    player = replay_end.EndPlayer(env, node, r, plan)
-    if plan.prior:
-        await player.first_contact()
-    await player.play()
-    assert not env.problems, env.problems[0]
-    for n in {c.peer.nid for c in node.conns()}:
-        assert n in plan.ours, n
-    differs = player.differences()
-    env.log(f"{dict(Counter(s.what for s in plan.steps))}, {player.more} answers more")
-    for kind, count in sorted(differs.items()):
-        env.log(f"differs {count} times: {kind}: {replay_end.DIFFERENCES.get(kind)}")
-    return differs
-
-
 @cases(*END, "E-05 192.168.10.4@o2ib", "E-06 192.168.10.4@o2ib")
 async def test_end(env, case):
     """Millrace in the place of one of two end nodes."""
@@ -212,7 +195,7 @@ async def test_end(env, case):
     plan = replay_end.make_plan(FOLDER, name, ours)
     r = await end_node(env, plan)
     node = await env.persona("h", *plan.theirs)
-    differs = await play_end(env, node, r, plan)
+    differs = await replay_end.play_end(env, node, r, plan)
     assert differs == END[case], dict(differs)
     # What was for lnet_selftest is dropped, and costs no connection.
     lost = Counter({wire.PUT: "put_no_match", wire.GET: "get_no_match"}[s.header.mtype] for s in plan.steps
@@ -256,7 +239,7 @@ async def test_end_unloads(env, ours):
     plan = replay_end.make_plan(FOLDER, "E-01", ours)
     r = await end_node(env, plan)
     node = await env.persona("h", *plan.theirs)
-    await play_end(env, node, r, plan)
+    await replay_end.play_end(env, node, r, plan)
     await env.until(lambda: len(node.conns()) == 3, "three connections")
     if plan.ours[0].ip.endswith(".5"):
         await r.stop()
@@ -281,7 +264,7 @@ async def test_end_restarts(env, case):
     first, second = replay_end.make_plan(FOLDER, name, ours, end=at), replay_end.make_plan(FOLDER, name, ours, begin=at)
     r = await end_node(env, first)
     node = await env.persona("h", *first.theirs)
-    assert await play_end(env, node, r, first) == {}
+    assert await replay_end.play_end(env, node, r, first) == {}
     await env.until(lambda: len(node.conns()) == 3 and not any(unacknowledged(c.sock) for c in node.conns()), "three connections, all acknowledged")
     if who == "theirs":
         if how == "crash":      # nothing that is sent now arrives, nor later
@@ -298,8 +281,11 @@ async def test_end_restarts(env, case):
         r.crash()
         r = await end_node(env, second, "again")
     if name == "E-04":
-        return await lost_ping(env, node, r, second)
-    assert await play_end(env, node, r, second) == {}
+        lost = await replay_end.lost_ping(env, node, r, second, 3)
+        await r.rpc("ping", nid=str(lost.dst), source=str(lost.src), timeout_ms=20000)
+        assert node.received == {"GET": 1}, node.received
+        return None
+    assert await replay_end.play_end(env, node, r, second) == {}
     await env.until(lambda: len(node.conns()) == 3, "three new connections")
     if how == "crash":
         nones = sum(p.nones for ni in node.nis for p in ni.peers.values()) if who == "theirs" else \
@@ -311,17 +297,3 @@ async def test_end_restarts(env, case):
 def unacknowledged(sock):
     """Bytes that the other end's TCP has not acknowledged."""
     return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
-
-
-async def lost_ping(env, node, r, plan):
-    """A ping on a connection of the life before is answered by RST: it is lost, not sent again, and the next one works."""
-    (kind, header, _), = plan.own
-    assert kind == "ping without answer", plan.own
-    try:
-        await r.rpc("ping", nid=str(header.dst), source=str(header.src), timeout_ms=3000)
-        raise AssertionError("a ping was answered by a node that is no more")
-    except RpcError as e:
-        env.log(f"the ping: {e}")
-    assert not node.received, node.received
-    await r.rpc("ping", nid=str(header.dst), source=str(header.src), timeout_ms=20000)
-    assert node.received == {"GET": 1}, node.received

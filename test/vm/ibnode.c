@@ -69,7 +69,8 @@ int ibn_dereg(struct ibv_mr *mr);
 int ibn_dealloc(struct ibv_pd *pd);
 int ibn_qp(struct ibn_id *id, struct ibv_pd *pd, uint32_t recvs, uint32_t sends, uint32_t sges);
 int ibn_cq_fd(const struct ibn_id *id);
-int ibn_connect(struct ibn_id *id, const void *priv, uint32_t len);
+uint32_t ibn_qpn(const struct ibn_id *id);
+int ibn_connect(struct ibn_id *id, const void *priv, uint32_t len, uint32_t qpn);
 int ibn_accept(struct ibn_id *id, const void *priv, uint32_t len);
 int ibn_reject(struct ibn_id *id, const void *priv, uint32_t len);
 int ibn_disconnect(struct ibn_id *id);
@@ -271,10 +272,17 @@ static struct rdma_conn_param param_of(const void *priv, uint32_t len)
     };
 }
 
-int ibn_connect(struct ibn_id *id, const void *priv, uint32_t len)
+uint32_t ibn_qpn(const struct ibn_id *id)
+{
+    return id->cm->qp->qp_num;
+}
+
+/* qpn: number of the queue pair to state in the request, where the id has none. */
+int ibn_connect(struct ibn_id *id, const void *priv, uint32_t len, uint32_t qpn)
 {
     struct rdma_conn_param param = param_of(priv, len);
 
+    param.qp_num = qpn;
     return rdma_connect(id->cm, &param) ? -errno : 0;
 }
 

@@ -18,7 +18,7 @@ import time
 
 import runner
 
-MODULES = ("personas", "router", "keys", "peers", "ends", "events")
+MODULES = ("personas", "router", "keys", "peers", "restarts", "ends", "events")
 DEVICES = ("rxe0", "rxe1")
 INTERFACES = {f"rxe{i}": f"roce{i}" for i in range(9)}  # as rxe.sh makes them
 ADDRESSES = {f"rxe{i}": f"10.77.0.{i + 1}" for i in range(9)}

@@ -185,13 +185,11 @@ async def end_node(env, plan, name="r"):
     return r
 
 
-@cases(*END, "E-05 192.168.10.4@o2ib", "E-06 192.168.10.4@o2ib")
+@cases(*END)
 async def test_end(env, case):
     """Millrace in the place of one of two end nodes."""
     env.need_millrace()
     name, ours = case.split()
-    if ours.endswith("@o2ib"):
-        raise Skip("o2ib, which only the guest has")
     plan = replay_end.make_plan(FOLDER, name, ours)
     r = await end_node(env, plan)
     node = await env.persona("h", *plan.theirs)

@@ -87,6 +87,10 @@ class Conn:
             self.post_recv(i)
         asyncio.get_running_loop().add_reader(R.so().ibn_cq_fd(self.cm), self.readable)
 
+    def queue_pair(self):
+        """Its number."""
+        return R.so().ibn_qpn(self.cm)
+
     def post_recv(self, i):
         if self.state in ("closing", "gone"):
             return

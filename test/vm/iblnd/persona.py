@@ -109,6 +109,7 @@ class Ni:
                                     # of ours have been answered
         self.peer_keepalive = 90.0  # seconds of silence before a NOOP that returns nothing
         self.first_port = 1023      # to call from
+        self.lost_queue_pair = 0    # number of a queue pair of the life before, which the first call has again
         self.races_lost = 0
 
     # ------------------------------------------------------------ life
@@ -365,14 +366,16 @@ class Ni:
         R.need(so.ibn_resolve(cm, R.ip_word(peer.nid.ip), W.SERVICE, 5000), "address")
 
     def call(self, conn):
-        conn.open(*conn.want)
+        number, self.lost_queue_pair = self.lost_queue_pair, 0
+        if not number:
+            conn.open(*conn.want)
         msg = W.Msg(W.CONNREQ, self.nid.word(), self.stamp, conn.nid.word(), conn.dst_stamp, depth=conn.want[0],
                     frags_max=conn.want[1])
         raw = msg.pack(self.order)
         conn.state = "connecting"
         if self.on_wire:
             raw = self.on_wire(conn, msg, raw)
-        status = R.so().ibn_connect(conn.cm, raw, len(raw))
+        status = R.so().ibn_connect(conn.cm, raw, len(raw), number)
         if status < 0:
             self.dial_failed(conn, status)
         else:

@@ -68,6 +68,20 @@ static void check_access(const struct cfg *cfg)
     cfg_access_rules_free(rules, cfg->access_count);
 }
 
+static void check_udsp(const struct cfg *cfg)
+{
+    struct lnet_udsp *rules;
+    struct err err = {0};
+
+    HOLDS(cfg->udsp_count <= CFG_MAX_UDSP);
+    HOLDS(cfg_udsp_rules(cfg, &rules, &err) == 0);
+    for (unsigned i = 0; i < cfg->udsp_count; i++) {
+        HOLDS(rules[i].src.given || rules[i].dst.given);
+        HOLDS(!rules[i].rte.given || rules[i].dst.given);
+    }
+    free(rules);
+}
+
 /* What is accepted is complete and within range. */
 static void check(const struct cfg *cfg)
 {
@@ -86,6 +100,7 @@ static void check(const struct cfg *cfg)
     for (unsigned i = 0; i < cfg->hello_count; i++)
         HOLDS(nid_net(&cfg->hello[i].address) == nid_net(&cfg->hello[i].nid));
     check_access(cfg);
+    check_udsp(cfg);
     HOLDS(cfg_reactor_count(cfg) >= 1 && cfg_reactor_count(cfg) <= REACTOR_MAX);
     HOLDS(cfg_gateway_count(cfg) <= cfg->route_count &&
           (cfg_gateway_count(cfg) > 0) == (cfg->route_count > 0));

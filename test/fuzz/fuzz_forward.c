@@ -21,8 +21,8 @@ enum step {
     SEND_LATER,
     SEND_ACCEPT, /* … and what is sent meanwhile is accepted, not complete */
     RECV_END,    /* the payload of one message comes, or its connection breaks */
-    SEND_END,
-    CANCEL, /* the connection of one message closes */
+    SEND_END,    /* … and half of the failures are before a byte has left */
+    CANCEL,      /* the connection of one message closes */
     TIME,
     STEPS
 };
@@ -119,8 +119,11 @@ static void one_step(struct input *in, unsigned *rxs)
     } else if (what == TIME) {
         pass((k % 64 + 1) * 100000);
     } else if (what == SEND_END) {
+        struct lnet_result end = ends[k % 3];
+
+        end.unsent = k >= 128 && end.reason != LNET_DROP_NONE;
         if (loop.nheld > 0)
-            send_end(loop.held[k / 3 % loop.nheld], ends[k % 3]);
+            send_end(loop.held[k / 3 % loop.nheld], end);
     } else if ((fx = rx_at(k / 4)) && rx_open(fx)) {
         if (what == RECV_END && fx->recvs > 0)
             recv_end(fx, ends[k % 3]);

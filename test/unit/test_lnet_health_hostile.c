@@ -28,14 +28,14 @@ static void set_peer(struct lnet_nid nid, unsigned health)
     struct lnet_peer_ni *p;
 
     ON(home_of(&nid), p = lnet_peer_ni_get(node, &nid));
-    ON(home_of(&nid), lnet_health_peer_set(p, health, LNET_CAUSE_COMMAND, LNET_DROP_NONE));
+    ON(home_of(&nid), lnet_health_peer_set(p, health, LNET_CAUSE_COMMAND));
     ON(home_of(&nid), lnet_peer_ni_put(p));
     settle();
 }
 
 static void set_ni(struct lnet_ni *ni, unsigned health)
 {
-    ON(0, lnet_health_ni_set(ni, health, LNET_CAUSE_COMMAND, LNET_DROP_NONE));
+    ON(0, lnet_health_ni_set(ni, health, LNET_CAUSE_COMMAND));
     settle();
 }
 
@@ -300,14 +300,10 @@ static void test_aged_ni(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_aged_ni),
-    LNET_TEST(test_copy_of_evicted),
-    LNET_TEST(test_eviction),
-    LNET_TEST(test_silent_gateway),
-    LNET_TEST(test_whom_an_ni_pings),
-    LNET_TEST(test_turns),
-    LNET_TEST(test_places),
-    LNET_TEST(test_health_turned_off),
+    LNET_TEST(test_aged_ni),          LNET_TEST(test_copy_of_evicted),
+    LNET_TEST(test_eviction),         LNET_TEST(test_silent_gateway),
+    LNET_TEST(test_whom_an_ni_pings), LNET_TEST(test_turns),
+    LNET_TEST(test_places),           LNET_TEST(test_health_turned_off),
     LNET_TEST(test_made_up_nodes),
 };
 

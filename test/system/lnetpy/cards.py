@@ -91,6 +91,11 @@ class Cards:
         fabric.switch.ip(f"link set {peer} master {segment}\nlink set {peer} up")
         return card.pci
 
+    def link(self, name, ifname, up):
+        qemu = Qemu()
+        qemu.link(self.used[name, ifname], up)
+        qemu.close()
+
 
 class Qemu:
     """The machine's control: cables and cards are pulled there."""

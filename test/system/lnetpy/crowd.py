@@ -129,7 +129,7 @@ class Crowd:
 
     async def until(self, pred, what, timeout):
         """Wait until the crowd's state satisfies pred."""
-        end = time.monotonic() + timeout
+        end = self.env.end(timeout)
         while not pred(state := await self.state()):
             if time.monotonic() > end:
                 del state["pinged_at"]
@@ -256,7 +256,7 @@ class Rest:
 
     async def wait(self, timeout=20.0, removed=()):
         """Until it is at rest; fails with all that is off."""
-        end = time.monotonic() + timeout
+        end = self.router.env.end(timeout)
         while off := await self.off(removed):
             if time.monotonic() > end:
                 raise AssertionError(f"{self.router.name} not at rest after {timeout:.0f} s: {len(off)} things: "
@@ -311,7 +311,7 @@ class Books:
         """Every message arrived once or was dropped by name. Not `exact`: connections were lost, with what was in
         sockets on either side of the router; then no more may have arrived and been dropped than was sent, but for
         those of which the router cannot know."""
-        end = time.monotonic() + timeout
+        end = self.routers[0].env.end(timeout)
         for c in self.crowds:
             await c.idle(timeout, answered=False)
         before = None

@@ -22,6 +22,7 @@ from .socklnd import K215, K217
 PROFILES = {"k217": K217, "k215": K215}
 STRETCH_MOST = 10.0
 STRETCH_LEAST = 50e6    # ns that a thread has run, for its waits to say something
+EMULATED = 4.0      # how many times as long things may take on the emulated processors of a guest
 PATIENCE = 30.0     # s, for what takes a part of a second on an idle machine
 
 
@@ -96,9 +97,13 @@ class Env:
             self.log(f"PROBLEM {text}")
         self.kick()
 
+    def end(self, timeout):
+        """When a wait for something that takes no more than `timeout` seconds on an idle machine has been in vain."""
+        return time.monotonic() + timeout * (EMULATED if self.cards else 1)
+
     async def until(self, pred, what, timeout=PATIENCE):
         """Wait until pred() is true; fails with the event's name after the deadline."""
-        end = time.monotonic() + timeout
+        end = self.end(timeout)
         while not (value := pred()):
             left = end - time.monotonic()
             if self.fail_fast and self.problems:
@@ -113,7 +118,7 @@ class Env:
 
     async def until_async(self, fn, what, timeout=PATIENCE, pause=0.05):
         """The same for something that has to be asked for (RPC)."""
-        end = time.monotonic() + timeout
+        end = self.end(timeout)
         while True:
             value = await fn()
             if value:
@@ -182,18 +187,26 @@ class Env:
 
     @functools.cached_property
     def slower(self):
-        """How many times as long what the program under test does takes for its sanitizers, about."""
+        """How many times as long what the program under test does takes for its sanitizers, or in a guest, about."""
+        return (self.sanitized or 1) * (EMULATED if self.cards else 1)
+
+    @functools.cached_property
+    def sanitized(self):
+        """0, or how many times as long sanitizers make it take."""
         with open(R.find_program(self.build, "millraced"), "rb") as f:
             text = f.read()
-        return 10 if b"__tsan_init" in text else 3 if b"__asan_init" in text else 1
-
-    @property
-    def sanitized(self):
-        return self.slower > 1
+        return 10 if b"__tsan_init" in text else 3 if b"__asan_init" in text else 0
 
     def need_millrace(self):
         if self.reference:
             raise Skip("needs the program under test, not the reference router")
+
+    def link(self, name, ifname, up):
+        """The cable of a host's interface, or of a router's card."""
+        if self.cards:
+            self.cards.link(name, ifname, up)
+        else:
+            self.fabric.link(self.fabric.ports[name, ifname], up)
 
     def mutate(self, **kw):
         self.mutator = Mutator(**kw)

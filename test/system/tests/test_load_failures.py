@@ -89,13 +89,18 @@ async def test_link_flap(env, whose):
     beside = await near.load(pairs(near.nids, far.nids), window=2)
     loads = await both_ways(c, s, timeout=20)
     await asyncio.sleep(1)
-    port = s.port if whose == "peers" else env.fabric.ports["r", "eth1"]
     await near.call("reset")
     row, back = await beside.sum(), []
+
+    def pull(up):
+        if whose == "peers":
+            env.fabric.link(s.port, up)
+        else:
+            env.link("r", "eth1", up)
     for _ in range(2):
-        env.fabric.link(port, False)
+        pull(False)
         await asyncio.sleep(3)
-        env.fabric.link(port, True)
+        pull(True)
         up = env.now()
         await until_done(env, loads[0], 2, "traffic after the link came back", 25)
         back.append(env.now() - up)

@@ -31,7 +31,7 @@ MASKS = {
 
 # lnet-core §3.5 to §3.7, §6.3: requests of the router itself.
 DIFFERENCES = {
-    "recovery ping": "§6.3: a kernel router pings a peer NI whose health is not full; Millrace keeps no health of peer NIs yet",
+    "recovery ping": "§6.3: a kernel router pings a peer NI whose health is not full; what lowered it is not played",
     "push of routing": "§3.9: a 2.17 kernel pushes when it has routed for 110 s; Millrace says that it routes from its first answer on",
     "push of status": "§3.7: pushed when an NI went down or up, which followed from minutes and links that are not played",
     "push by choice of NID": "§3.6, §7.3: a kernel router chooses the peer NI for a PUSH; Millrace pushes to the NI that pushed last",

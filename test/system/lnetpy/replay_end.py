@@ -29,7 +29,7 @@ OLD_SINK = 3216
 # docs/protocol/lnet-core.md
 DIFFERENCES = {
     "discovery on command": "§3.5: `lnetctl discover` sends this GET; here only a PUSH makes Millrace discover a node",
-    "recovery ping": "§6.3: a kernel node pings a peer NI whose health is not full; Millrace keeps no health of peer NIs yet",
+    "recovery ping": "§6.3: a kernel node pings a peer NI whose health is not full; what lowered it is not played",
     "selftest": "the recorded node was a console or a server of lnet_selftest, too; Millrace is none",
     "ping without answer": "the recorded node had no answer, as its packets took a link that was down: nothing to compare",
     "push by choice of NI": "§3.6, §7.3: a kernel node chooses both NIs for a PUSH; Millrace uses those of the last PUSH it received",

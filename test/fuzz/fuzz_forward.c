@@ -121,7 +121,10 @@ static void one_step(struct input *in, unsigned *rxs)
     } else if (what == SEND_END) {
         struct lnet_result end = ends[k % 3];
 
-        end.unsent = k >= 128 && end.reason != LNET_DROP_NONE;
+        if (k >= 128 && end.reason != LNET_DROP_NONE) {
+            end.unsent = true;
+            end.health = k % 3 == 1 ? LNET_HEALTH_REMOTE_DROPPED : LNET_HEALTH_LOCAL_DROPPED;
+        }
         if (loop.nheld > 0)
             send_end(loop.held[k / 3 % loop.nheld], end);
     } else if ((fx = rx_at(k / 4)) && rx_open(fx)) {
@@ -199,6 +202,7 @@ static void begin(void)
     loop_ctx = lnd_create_default(&loop_code);
     node_up(opts_default());
     HOLDS(route_add("o2ib5", N("10.1.0.77@tcp1"), 1, 0) == 0);
+    HOLDS(route_add("o2ib5", N("10.0.0.8@tcp"), 1, 0) == 0); /* for what is sent again */
     set_rules();
     settle();
 }

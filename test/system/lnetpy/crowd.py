@@ -311,7 +311,7 @@ class Books:
         """Every message arrived once or was dropped by name. Not `exact`: connections were lost, with what was in
         sockets on either side of the router; then no more may have arrived and been dropped than was sent, but for
         those of which the router cannot know."""
-        end = self.routers[0].env.end(timeout)
+        end = self.crowds[0].env.end(timeout)
         for c in self.crowds:
             await c.idle(timeout, answered=False)
         before = None

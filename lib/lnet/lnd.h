@@ -64,6 +64,7 @@ enum lnet_health {
     LNET_HEALTH_NETWORK_TIMEOUT,
     LNET_HEALTH_COUNT
 };
+extern const char *const lnet_health_names[LNET_HEALTH_COUNT]; /* lnetctl's; NULL for OK */
 
 /* Result of a send or receive: why it failed (NONE = it did not) and whom that speaks against. */
 struct lnet_result {

@@ -9,18 +9,6 @@
 
 #define ANY "<?>" /* as lnetctl shows it */
 
-static const char *const health_names[LNET_HEALTH_COUNT] = {
-    [LNET_HEALTH_LOCAL_INTERRUPT] = "local_interrupt",
-    [LNET_HEALTH_LOCAL_DROPPED] = "local_dropped",
-    [LNET_HEALTH_LOCAL_ABORTED] = "local_aborted",
-    [LNET_HEALTH_LOCAL_NO_ROUTE] = "local_no_route",
-    [LNET_HEALTH_LOCAL_ERROR] = "local_error",
-    [LNET_HEALTH_LOCAL_TIMEOUT] = "local_timeout",
-    [LNET_HEALTH_REMOTE_ERROR] = "remote_error",
-    [LNET_HEALTH_REMOTE_DROPPED] = "remote_dropped",
-    [LNET_HEALTH_REMOTE_TIMEOUT] = "remote_timeout",
-    [LNET_HEALTH_NETWORK_TIMEOUT] = "network_timeout",
-};
 static const char *const type_names[] = {
     [LNET_MSG_ACK] = "ACK",
     [LNET_MSG_PUT] = "PUT",
@@ -151,7 +139,7 @@ void rpc_fault_add(struct jrpc_call *call, const struct jrpc_arg *args)
         !read_nids(call, "local_nid", &args[10], &rule.local) ||
         !read_portals(call, &args[6], &rule.portals) ||
         !read_words(call, "message", &args[7], type_names, N(type_names), NULL, &rule.types) ||
-        !read_words(call, "health_error", &args[8], health_names, N(health_names), "random",
+        !read_words(call, "health_error", &args[8], lnet_health_names, LNET_HEALTH_COUNT, "random",
                     &rule.health))
         return;
     if (lnet_fault_add(ctx->control->node, &rule, &err) == 0)
@@ -200,9 +188,9 @@ static json_t *own_keys(const struct lnet_fault_row *r)
 {
     json_t *errors = json_array();
 
-    for (size_t i = 0; i < N(health_names); i++)
+    for (size_t i = 0; i < LNET_HEALTH_COUNT; i++)
         if (r->rule.health >> i & 1)
-            json_array_append_new(errors, json_string(health_names[i]));
+            json_array_append_new(errors, json_string(lnet_health_names[i]));
     return json_pack("{s:s, s:b, s:b, s:o, s:i}", "local_nid", r->rule.local.text, "random",
                      r->rule.random, "drop_all", r->rule.drop_all, "health_error", errors, "held",
                      (int)r->held);

@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const causes[LNET_CAUSES] = {
-    [LNET_HEALTH_OK] = "message_passed",
+const char *const lnet_health_names[LNET_HEALTH_COUNT] = {
     [LNET_HEALTH_LOCAL_INTERRUPT] = "local_interrupt",
     [LNET_HEALTH_LOCAL_DROPPED] = "local_dropped",
     [LNET_HEALTH_LOCAL_ABORTED] = "local_aborted",
@@ -21,6 +20,9 @@ static const char *const causes[LNET_CAUSES] = {
     [LNET_HEALTH_REMOTE_DROPPED] = "remote_dropped",
     [LNET_HEALTH_REMOTE_TIMEOUT] = "remote_timeout",
     [LNET_HEALTH_NETWORK_TIMEOUT] = "network_timeout",
+};
+static const char *const causes[LNET_CAUSES] = {
+    [LNET_HEALTH_OK] = "message_passed",
     [LNET_CAUSE_COMMAND] = "command",
     [LNET_CAUSE_RESPONSE_TIMEOUT] = "response_timeout",
     [LNET_CAUSE_STATUS_DOWN] = "status_down",
@@ -28,6 +30,8 @@ static const char *const causes[LNET_CAUSES] = {
 
 const char *lnet_health_cause(unsigned cause)
 {
+    if (cause != LNET_HEALTH_OK && cause < LNET_HEALTH_COUNT)
+        return lnet_health_names[cause];
     return cause < LNET_CAUSES ? causes[cause] : "?";
 }
 

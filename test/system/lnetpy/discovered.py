@@ -28,7 +28,6 @@ from lnetpy import wire         # noqa: E402
 AHEAD = 256     # connections that are being made
 AGAIN = 5
 FEATURES = wire.F_NI_STATUS | wire.F_RTE_DISABLED | wire.F_MULTI_RAIL | wire.F_DISCOVERY
-FRAME, HEADER = len(wire.frame(wire.NOOP)), wire.header_size(False)
 
 
 class Node:
@@ -76,18 +75,9 @@ class Node:
         return False
 
     def messages(self):
-        while len(self.got) >= FRAME:
-            size = FRAME
-            if wire.unpack_frame(self.got[:FRAME])[0] == wire.LNET:
-                size += HEADER
-                if len(self.got) < size:
-                    return
-                head = wire.unpack_header(self.got[FRAME:size], False)
-                size += head.plen
-                if len(self.got) < size:
-                    return
-                self.take(head, self.got[size - head.plen:size])
-            self.got = self.got[size:]
+        found, self.got = wire.whole_messages(self.got)
+        for head, payload in found:
+            self.take(head, payload)
 
     def take(self, head, payload):
         if head.mtype == wire.ACK:

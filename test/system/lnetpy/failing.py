@@ -32,7 +32,7 @@ from lnetpy import wire         # noqa: E402
 AHEAD = 256     # connections that are being made
 PUSHES = 64     # that the router has not acknowledged
 FEATURES = wire.F_NI_STATUS | wire.F_RTE_DISABLED | wire.F_MULTI_RAIL | wire.F_DISCOVERY
-FRAME, HEADER, REQUEST, HELLO = len(wire.frame(wire.NOOP)), wire.header_size(False), 16, wire.hello_size(3)
+REQUEST, HELLO = 16, wire.hello_size(3)
 RESET = struct.pack("ii", 1, 0)
 
 
@@ -100,22 +100,10 @@ class Conn:
                 self.sock.send(self.hello(wire.INVERT[asked.ctype]))
             self.got, self.want = self.got[self.want:], 0
             self.nodes.greeted(self)
-        self.messages()
+        found, self.got = wire.whole_messages(self.got)
+        for head, _ in found:
+            self.take(head)
         return True
-
-    def messages(self):
-        while len(self.got) >= FRAME:
-            size = FRAME
-            if wire.unpack_frame(self.got[:FRAME])[0] == wire.LNET:
-                size += HEADER
-                if len(self.got) < size:
-                    return
-                head = wire.unpack_header(self.got[FRAME:size], False)
-                size += head.plen
-                if len(self.got) < size:
-                    return
-                self.take(head)
-            self.got = self.got[size:]
 
     def take(self, head):
         nodes = self.nodes

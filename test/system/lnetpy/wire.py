@@ -247,6 +247,23 @@ def unpack_header(raw, large):
     return Header(dst, src, mtype, plen, bytes(rest[16:]), dst_pid, src_pid)
 
 
+def whole_messages(got):
+    """The messages of protocol 3 that a stream begins with, as (header, payload), and the bytes behind the last whole frame."""
+    out, head_size = [], len(KEEPALIVE) + header_size(False)
+    while len(got) >= len(KEEPALIVE):
+        size = len(KEEPALIVE)
+        if unpack_frame(got[:size])[0] == LNET:
+            if len(got) < head_size:
+                break
+            head = unpack_header(got[size:head_size], False)
+            size = head_size + head.plen
+            if len(got) < size:
+                break
+            out.append((head, got[head_size:size]))
+        got = got[size:]
+    return out, got
+
+
 def put_union(handle, match_bits, portal, offset=0, hdr_data=0):
     return handle + struct.pack("<QQII", match_bits, hdr_data, portal, offset)
 
